@@ -34,8 +34,8 @@ export interface ChannelLogs {
     draft: Pick<StreamCreationDraft, "contentType" | "records" | "isClosed">,
   ): Promise<LogCreation>;
   /**
-   * Appends in the same way as `Logs.append`. Throws `forbidden` if the stream has another sender,
-   * and `too_large` if the stream was started by `POST /event` and would exceed its limit.
+   * Appends in the same way as `Logs.append`. Throws `forbidden` if the stream has a different
+   * sender, and `too_large` if the stream was started by `POST /event` and would exceed its limit.
    */
   append(stream: SentStream, append: LogAppend): Promise<LogAppendResult>;
 }

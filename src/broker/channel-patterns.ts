@@ -1,5 +1,5 @@
-// Patterns of channels, such as those of the setting `hooks.send.channels` and of the JWT claim
-// `jd`. Pure functions.
+// Patterns of channels, such as those in the `hooks.send.channels` setting and in the `jd` claim of
+// a JWT. Pure functions.
 
 import { type ChannelRef, type ChannelType, isId } from "./model.ts";
 

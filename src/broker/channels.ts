@@ -49,8 +49,8 @@ export interface Page {
 export interface Channels {
   /**
    * Creates a channel. If the channel exists and `info.disband` is true, disbands it [decisions:
-   * Create again]. If the channel exists and `info.disband` is false, notifies those of
-   * `subscribers` who are members, and then throws `channel_exists`.
+   * Create again]. If the channel exists and `info.disband` is false, notifies the `subscribers`
+   * who are members, and then throws `channel_exists`.
    */
   create(info: ChannelInfo, subscribers: readonly string[]): Promise<void>;
   update(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo>;

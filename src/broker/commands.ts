@@ -7,7 +7,7 @@ import type { ChannelStore } from "./ports.ts";
 export type Audience =
   | {
       readonly kind: "push";
-      /** `undefined` for all users of the channel. */
+      /** `undefined` means all users of the channel. */
       readonly recipients: readonly string[] | undefined;
     }
   | {
@@ -70,7 +70,7 @@ async function isLarge(
   return info?.large ?? false;
 }
 
-/** Returns the uids without the uid of the system, which has no inbox and no devices. */
+/** Returns the uids without the system's uid, which has no inbox and no devices. */
 function withoutSystem(uids: readonly string[]): readonly string[] {
   return uids.filter((uid) => uid !== SYSTEM_UID);
 }

@@ -45,8 +45,8 @@ interface ConversationRange {
   readonly sinceMs?: number | undefined;
   readonly limit: number;
   /**
-   * Maximum total size of messages and streams. A first conversation that is larger is returned
-   * anyway.
+   * Maximum total size of messages and streams. The first conversation is returned even if it is
+   * larger.
    */
   readonly maxBytes: number;
 }
@@ -78,7 +78,10 @@ const COUNT_GROWTH = 4;
 
 /** All methods throw `bad_id` for an invalid id. */
 export interface Conversations {
-  /** Throws `overloaded` if too many calls of the user wait, and `bad_cursor` for a bad cursor. */
+  /**
+   * Throws `overloaded` if too many of the user's calls are waiting, and `bad_cursor` for a bad
+   * cursor.
+   */
   list(uid: string, range: ConversationRange): Promise<ConversationPage>;
   /**
    * Selects conversations. With a cursor, `filter.version` is ignored. Throws the same errors as
@@ -91,7 +94,10 @@ export interface Conversations {
   ): Promise<FilteredSelection>;
   /** Returns the conversations in these channels that have a visible message, newest first. */
   among(uid: string, channels: readonly ChannelRef[]): Promise<readonly ConversationHead[]>;
-  /** Returns a conversation, even one without messages. Throws `not_in_channel`. */
+  /**
+   * Returns a conversation, even one without messages. Throws `not_in_channel` if the user is not
+   * in the channel.
+   */
   read(uid: string, channel: ChannelRef): Promise<Conversation>;
   /** Throws `not_in_channel`, or `bad_request` for a negative or fractional number in `change`. */
   change(by: ChangeOwner, channel: ChannelRef, change: ConversationChange): Promise<Conversation>;

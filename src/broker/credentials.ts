@@ -54,7 +54,7 @@ interface Bearer {
   readonly token: string;
 }
 
-/** A token of the user that is valid only for another device flag. */
+/** A user's token that is valid only for a different device flag. */
 export interface WrongFlag {
   readonly uid: string;
   /** Flag with which the token was used. */
@@ -86,7 +86,7 @@ export type Proof =
 export interface Credentials {
   /**
    * Returns the facts that the token proves for this uid and device flag. Throws or rejects with
-   * the errors of `JwtVerifier`. Also throws `unauthorized` if the claims name another uid or
+   * the errors of `JwtVerifier`. Also throws `unauthorized` if the claims name a different uid or
    * device flag.
    */
   prove(bearer: Bearer): MaybePromise<Proof>;

@@ -3,7 +3,10 @@
 // Every driver must fulfil it, and `test/contract/` checks that.
 
 export const DEMAND_KINDS = ["session", "command"] as const;
-/** Kind of on-demand events: the types `session.*` or `command.*`. */
+/**
+ * Kind of on-demand events: `session` means `session.opened` and `session.closed`, `command` means
+ * `command.sent`.
+ */
 export type DemandKind = (typeof DEMAND_KINDS)[number];
 
 export const ON_DEMAND_TYPES = ["session.opened", "session.closed", "command.sent"] as const;
@@ -28,11 +31,11 @@ export interface EventDemandStore {
    * the node writes no on-demand events. `switchFeed` on this node also changes `feed`.
    */
   setDemand(demand: EventDemand): Promise<void>;
-  /** Stores that readers want events of these kinds until `untilMs` (Unix milliseconds). */
+  /** Records that readers want events of these kinds until `untilMs` (Unix milliseconds). */
   noteReader(kinds: readonly DemandKind[], untilMs: number): Promise<void>;
   /**
-   * Returns for each kind the time until which readers want its events, or 0 if no reader ever
-   * wanted them.
+   * Returns, for each kind, the time until which readers want on-demand events of that kind, or 0
+   * if no reader ever wanted any.
    */
   readerDemand(): Promise<Readonly<Record<DemandKind, number>>>;
 }

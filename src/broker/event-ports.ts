@@ -105,7 +105,7 @@ export interface EventStore {
   feedSwitch(): Promise<boolean | undefined>;
   /**
    * Turns the feed on or off in all partitions. After a call with `true`, every acknowledged change
-   * has its event. Events that were written before remain until they expire.
+   * has its event. Events written earlier remain until they expire.
    */
   switchFeed(isOn: boolean): Promise<void>;
   newestEvents(): Promise<readonly EventPosition[]>;
@@ -123,14 +123,14 @@ export interface EventStore {
    */
   readEvents(partition: number, after: EventPosition, limit: number): Promise<EventPage>;
   /**
-   * Calls the listener soon after events were written. A call may name a partition without new
+   * Calls the listener soon after events have been written. A call may name a partition without new
    * events, and may be up to a second late. The returned function removes the listener.
    */
   onEvents(listener: EventListener): () => void;
   /**
-   * Removes events that are older than `beforeMs`, unless they follow a position of `held`. Then
-   * removes the oldest events until the feed has about `maxBytes`. Returns the number of removed
-   * events. On Redis, all events of one change together count as one.
+   * Removes events that are older than `beforeMs`, unless they follow a position in `held`. Then
+   * removes the oldest events until the feed takes up about `maxBytes`. Returns the number of
+   * removed events. On Redis, all events of one change together count as one.
    */
   trimEvents(limits: EventLimits): Promise<number>;
   /** Approximate size of the stored events in bytes. */

@@ -67,7 +67,7 @@ export interface EventFilter {
    * An empty list selects all types except on-demand events.
    */
   readonly types: readonly string[];
-  /** Channel whose events are read. `undefined` for all events. */
+  /** Channel whose events are read. `undefined` means all events. */
   readonly key: ChannelKey | undefined;
 }
 
@@ -84,7 +84,7 @@ export interface FeedPage {
   readonly more: boolean;
 }
 
-/** Range of the numbers of consecutive on-demand events that were removed. */
+/** Number range of consecutive on-demand events that were removed. */
 interface Hole {
   readonly from: number;
   readonly to: number;
@@ -106,7 +106,7 @@ const PARTITIONS_AT_ONCE = 8;
 /** Number of rows after which a page ends, even if the filter has selected only a few of them. */
 const MAX_EXAMINED = 5000;
 const ROWS_PER_READ = 100;
-/** Maximum size of the content on one page. A larger first event is returned anyway. */
+/** Maximum size of the content on one page. The first event is returned even if it is larger. */
 const MAX_PAGE_BYTES = 4 * 1024 * 1024;
 const ID_DIGITS = 12;
 /** Maximum number of bytes of a stream's text in an event. */
@@ -172,7 +172,7 @@ export class Events {
   /**
    * Reads a page of a partition's events that `selects` accepts. The page has at most `limit`
    * events, and no event with a number above `through`. If events are missing, the page begins with
-   * an additional event `feed.gap`.
+   * an additional `feed.gap` event.
    */
   async readPartition(
     partition: number,
@@ -363,8 +363,7 @@ export class Events {
   }
 
   /**
-   * Returns the fields of the event for the end of a stream. They contain no text if the message
-   * was removed.
+   * Returns the fields of a `stream.ended` event. They contain no text if the message was removed.
    */
   #endOf({ messageSeq, fields = {} }: EventRow, message: Message | undefined): EventData {
     const ids = { client_msg_no: fields.client_msg_no, message_seq: messageSeq };
@@ -419,8 +418,8 @@ function eventOf(partition: number, row: EventRow, data: EventData): FeedEvent {
 }
 
 /**
- * Returns the position of the event. For `message.unreached`, returns the position of the event
- * `message.stored` of its message.
+ * Returns the position of the event. For `message.unreached`, returns the position of its message's
+ * `message.stored` event.
  */
 function messageEventOf({ type, number, id, fields }: EventRow): EventPosition {
   if (type !== "message.unreached") return { number, id };
@@ -505,7 +504,7 @@ function textBytes(fields: EventFields = {}): number {
   return bytes;
 }
 
-/** Returns the fields of an event of a user. The session id is shown as a number. */
+/** Returns the fields of an event about a user. The session id is shown as a number. */
 function userFields({ session_id: sessionId, ...fields }: EventFields = {}): EventFields {
   if (typeof sessionId !== "string") return fields;
   const { device_flag, device_id, ...others } = fields;

@@ -48,9 +48,8 @@ export interface SendHook {
   covers(channel: ChannelRef): boolean;
   /**
    * Returns the payload that replaces the payload of the message, or `undefined` if it is not
-   * replaced. `faultOf` returns the reason why a payload of the hook is not valid, or `undefined`
-   * if it is valid. Throws `refused_by_hook`, or `overloaded` if too many messages wait for the
-   * hook.
+   * replaced. `faultOf` returns the reason why the hook's payload is not valid, or `undefined` if
+   * it is valid. Throws `refused_by_hook`, or `overloaded` if too many messages wait for the hook.
    */
   ask(
     message: HookedMessage,

@@ -63,7 +63,7 @@ interface LogViewer extends CursorViewer {
 
 export interface CursorTarget {
   readonly name: LogName;
-  /** Offset at which the cursor begins. `undefined` for the end of the log. */
+  /** Offset at which the cursor begins. `undefined` means the end of the log. */
   readonly from: LogOffset | undefined;
   readonly viewer?: LogViewer | undefined;
   /** Bearer of the signed URL that is used to read, or `undefined` for other readers. */
@@ -98,8 +98,8 @@ const CURSOR_READ_BYTES = 65_536;
 const MAX_HELD = 16;
 
 /**
- * A change of a log, or an event of the stream that the log belongs to. For the stream of a
- * channel, Redis publishes only the event.
+ * A change of a log, or an event of the stream that the log belongs to. For a channel's stream,
+ * Redis publishes only the event.
  */
 type LogNews = LogEvent | ChannelEvent;
 

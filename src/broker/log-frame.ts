@@ -16,7 +16,7 @@
 //
 // An offset is the number of bytes of the log's frames before it, and the check of the frame that
 // ends there. The check depends on all bytes before it. An offset is therefore not valid in a log
-// with other frames, even if these frames have the same length.
+// with different frames, even if these frames have the same length.
 
 import { crc32 } from "../lib/crc32.ts";
 import { BrokerError } from "./errors.ts";
@@ -189,8 +189,8 @@ export function openFrame(records: readonly Uint8Array[]): OpenFrame {
 }
 
 /**
- * Builds the frame of one append to the stream of a channel. `records` must not be empty. `isJson`
- * is true if the log is in JSON mode.
+ * Builds the frame of one append to a channel's stream. `records` must not be empty. `isJson` is
+ * true if the log is in JSON mode.
  */
 export function openTimedFrame(
   records: readonly Uint8Array[],
@@ -325,8 +325,8 @@ function isTimed(bytes: Buffer): boolean {
 }
 
 /**
- * Calls `visit` for each event in `piece`, which must consist of whole frames of the stream of a
- * channel, in order. Much faster than `framesIn`, which matters because a history page can have
+ * Calls `visit` for each event in `piece`, which must consist of whole frames of a channel's
+ * stream, in order. Much faster than `framesIn`, which matters because a history page can have
  * thousands of events. If `skipsRecords` returns true, the records of a frame are left out. Callers
  * use this because visiting 16 MiB of records takes about a second.
  */

@@ -30,7 +30,7 @@ export interface LogLimits {
   /** Maximum number of heads that a node keeps in memory. More logs than that can exist. */
   readonly maxOpen: number;
   /**
-   * Maximum number of bytes of appends on this node that are not yet in the database, or in Redis.
+   * Maximum total size of this node's appends that have not reached the database, or Redis, yet.
    */
   readonly maxActiveBytes: number;
 }
@@ -54,7 +54,7 @@ export interface LogHead {
 
 export interface LogOrigin {
   readonly source: LogName;
-  /** Offset of the source at which the fork begins. `undefined` for the tail of the source. */
+  /** Offset of the source at which the fork begins. `undefined` means the source's tail. */
   readonly offset: LogOffset | undefined;
   /**
    * Size of the part of the source's next frame that the fork inherits too, in records if the log
@@ -70,8 +70,8 @@ export interface LogDraft {
    */
   readonly contentType: string | undefined;
   /**
-   * At most one of `ttlS` and `expiresAtMs` is set. A fork with neither of them has the expiry of
-   * its source.
+   * At most one of `ttlS` and `expiresAtMs` is set. A fork with neither of them has its source's
+   * expiry.
    */
   readonly ttlS: number | undefined;
   readonly expiresAtMs: number | undefined;
@@ -87,11 +87,11 @@ export interface LogDraft {
  *     created         the log was created
  *     exists          the log exists with the same configuration: the same media type, time to
  *                     live, expiry time, origin and state (open or closed)
- *     conflict        the log exists with another configuration
+ *     conflict        the log exists with a different configuration
  *     deleted         the log was deleted or has expired, but forks of it still exist
  *     source_missing  the source does not exist
  *     source_deleted  the source was deleted or has expired, but forks of it still exist
- *     source_type     the source has another media type
+ *     source_type     the source has a different media type
  *     bad_offset      the fork offset does not exist in the source
  *     bad_sub_offset  the frame after the fork offset is missing, or shorter than the sub-offset
  *     full            the records exceed `limit`. `depth`: the fork exceeds `MAX_FORK_DEPTH`.
@@ -114,8 +114,7 @@ export type LogCreation =
 export type LogLimit = "bytes" | "records" | "producers" | "depth" | "streams";
 
 /**
- * Maximum length of the chain of sources of a fork: its source, the source of that source, and so
- * on.
+ * Maximum length of a fork's chain of sources: its source, the source of that source, and so on.
  */
 export const MAX_FORK_DEPTH = 64;
 
@@ -142,7 +141,7 @@ export interface LogAppend {
   /** Content type of the records. `undefined` if `records` is empty. */
   readonly contentType: string | undefined;
   readonly producer: LogProducer | undefined;
-  /** `Stream-Seq` of the request. Must be higher, compared by bytes, than the last one. */
+  /** `Stream-Seq` of the request. Must be higher than the last one in bytewise comparison. */
   readonly order: string | undefined;
   /** Closes the log after the records. */
   readonly close: LogEnding | undefined;
@@ -157,7 +156,7 @@ export interface LogAppend {
  *     missing       there is no such log
  *     deleted       the log was deleted or has expired, but forks of it still exist
  *     closed        the log is closed
- *     other_type    the log has another media type
+ *     other_type    the log has a different media type
  *     stale_epoch   the producer has a higher epoch, which is `epoch`
  *     bad_start     the first number of a new epoch is not 0
  *     gap           earlier numbers of the producer are missing. `expected` is its next number, 0
@@ -181,9 +180,9 @@ export type LogAppendResult =
   | { readonly verdict: "full"; readonly limit: LogLimit };
 
 export interface LogRange {
-  /** `undefined` for the tail: the read then returns no frames. */
+  /** `undefined` means the tail; the read then returns no frames. */
   readonly from: LogOffset | undefined;
-  /** Maximum bytes of frames. A first frame that is larger is returned nevertheless. */
+  /** Maximum bytes of frames. The first frame is returned even if it is larger. */
   readonly maxBytes: number;
 }
 
@@ -221,8 +220,8 @@ export type LogRead =
  * and a sweep of the driver later removes expired logs. An expired log counts as missing, or as
  * deleted if it has forks.
  *
- * Throws `overloaded` if the frames in memory exceed `maxActiveBytes`, `disk_full` or
- * `unavailable`.
+ * Throws `disk_full`, `unavailable`, or `overloaded` if the frames in memory exceed
+ * `maxActiveBytes`.
  */
 export interface LogStore {
   /** Creates the log, or checks that it exists with the same configuration. */

@@ -19,8 +19,7 @@ export interface LoginLimits {
 const MAX_ATTEMPTS = 512;
 const MAX_PER_NETWORK = 16;
 /**
- * Maximum number of attempts of one network for usernames that have logged in from that network
- * before.
+ * Maximum number of attempts from one network for usernames that have logged in from it before.
  */
 const MAX_VERIFIED_PER_NETWORK = 32;
 /** Extra attempts beyond `MAX_ATTEMPTS` for usernames that logged in from the network before. */

@@ -14,12 +14,12 @@ export interface Logs extends Pick<LogStore, "createLog" | "logHead" | "deleteLo
    */
   read(name: LogName, range: LogRange): Promise<LogRead>;
   /**
-   * Appends in the same way as `appendLog` of the store. If earlier numbers of the append's
-   * producer are missing, waits up to `GAP_WAIT_MS` for them, because requests of a producer can
-   * overtake each other.
+   * Appends in the same way as the store's `appendLog`. If earlier numbers of the append's producer
+   * are missing, waits up to `GAP_WAIT_MS` for them, because a producer's requests can overtake
+   * each other.
    */
   append(name: LogName, append: LogAppend): Promise<LogAppendResult>;
-  /** Does the same as `append`, but calls `attempt` in place of `appendLog` of the store. */
+  /** Does the same as `append`, but calls `attempt` instead of the store's `appendLog`. */
   appendInOrder(
     name: LogName,
     append: Pick<LogAppend, "records">,

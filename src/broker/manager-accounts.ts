@@ -1,5 +1,5 @@
 // Turns the configured managers into accounts: checks them, hashes plain passwords, and creates an
-// account `admin` if no manager is configured. Plain passwords must never be stored or returned.
+// `admin` account if no manager is configured. Plain passwords must never be stored or returned.
 
 import { createHash, randomBytes } from "node:crypto";
 import { BrokerError } from "./errors.ts";
@@ -82,7 +82,7 @@ export async function configuredAccounts(
 }
 
 /**
- * Returns the account `admin`. If `adminPassword` is "", the first start with a store generates a
+ * Returns the `admin` account. If `adminPassword` is "", the first start with a store generates a
  * password, stores its hash and calls `announce` to show it to the operator.
  */
 export async function firstAdmin(

@@ -12,9 +12,9 @@ export interface MessageQuery {
   readonly ids: readonly string[];
   /** If several messages have the same clientMsgNo, only one of them is returned. */
   readonly clientMsgNos: readonly string[];
-  /** Sender of the messages with these `clientMsgNos`. `undefined` for any sender. */
+  /** Sender of the messages with these `clientMsgNos`. `undefined` means any sender. */
   readonly fromUid?: string | undefined;
-  /** Maximum number of payload bytes. A first message that is larger is returned anyway. */
+  /** Maximum number of payload bytes. The first message is returned even if it is larger. */
   readonly maxBytes: number;
 }
 

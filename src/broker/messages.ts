@@ -41,8 +41,8 @@ export interface SendInput {
   /** `undefined` if the sender chose none. A retry is then stored as a new message. */
   readonly clientMsgNo: string | undefined;
   /**
-   * If true, a message that reuses a `clientMsgNo` with another payload is stored as a new message.
-   * Otherwise, it is refused.
+   * If true, a message that reuses a `clientMsgNo` with a different payload is stored as a new
+   * message. Otherwise, it is refused.
    */
   readonly allowsReuse?: boolean | undefined;
   readonly header: MessageHeader & { readonly syncOnce: boolean };
@@ -103,8 +103,8 @@ export interface Messages {
 }
 
 /**
- * Number of copies at which further commands of a sender wait. A waiting command starts when the
- * running commands of the sender have fewer copies in total.
+ * Number of copies in a sender's running commands at which further commands wait. A waiting command
+ * starts when the running commands have fewer copies in total.
  */
 const MAX_CONCURRENT_COPIES = 1000;
 const MAX_WAITING_COMMANDS = 4096;

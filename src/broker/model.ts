@@ -143,7 +143,7 @@ export interface Message {
   readonly sourceId?: string | undefined;
   /**
    * Content of the message. For a stream, it is `{"type":1,"content":<text so far>}` unless the
-   * producer chose another payload.
+   * producer chose a different payload.
    */
   readonly payload: Uint8Array;
   readonly stream: StreamSnapshot | undefined;
@@ -276,8 +276,8 @@ export function streamPayload(text: string): Uint8Array {
 
 /**
  * Returns the payload as Jindou's own formats show it. For a stream, this is the text so far, even
- * if the producer chose another payload. Other formats have separate fields for the payload and the
- * text.
+ * if the producer chose a different payload. Other formats have separate fields for the payload and
+ * the text.
  */
 export function textPayload({ payload, stream }: Pick<Message, "payload" | "stream">): Uint8Array {
   return stream === undefined ? payload : streamPayload(stream.text);
@@ -369,7 +369,7 @@ export function historyRange({
   };
 }
 
-/** A device of a user, registered by `/user/token`. The token itself is never stored. */
+/** A user's device, registered by `/user/token`. The token itself is never stored. */
 export interface Device {
   readonly uid: string;
   readonly flag: DeviceFlag;

@@ -25,14 +25,14 @@ export interface DeadSession {
 
 export interface OnlineStore {
   /**
-   * Returns users who have a row and whose sessions must be checked. Returns no users while a turn
-   * of another node has not ended. Times are Unix milliseconds on the clock of the store.
+   * Returns users who have a row and whose sessions must be checked. Returns no users while another
+   * node's turn has not ended. Times are Unix milliseconds on the clock of the store.
    */
   takeOnline(terms: OnlineTerms): Promise<readonly string[]>;
   /**
-   * Removes `deadSessions` from the user, except sessions that a node has confirmed under another
-   * incarnation. If the user then has no other session, the same atomic step does one of the
-   * following:
+   * Removes `deadSessions` from the user, except sessions that a node has confirmed under a
+   * different incarnation. If the user then has no other session, the same atomic step does one of
+   * the following:
    *
    * - If the last session ended at `leftMs` or earlier, and no session was removed now, removes the
    *   row, writes `user.offline` and returns true.

@@ -36,7 +36,7 @@ export class OnlineSweep {
   #nodes: ReadonlySet<string> | undefined;
   /** Unix milliseconds. Users who were last checked before this time must be checked again. */
   #checkedMs = 0;
-  /** Time of the start on the monotonic clock. */
+  /** Startup time on the monotonic clock. */
   #startedMs = Number.POSITIVE_INFINITY;
 
   constructor(ports: SweepPorts) {

@@ -215,11 +215,11 @@ export interface MessageDraft {
    * HTTP.
    */
   readonly origin: string | undefined;
-  /** Users to push the message to. `undefined` for all users of the channel. */
+  /** Users to push the message to. `undefined` means all users of the channel. */
   readonly recipients: readonly string[] | undefined;
   readonly permission: SendPermission;
   /**
-   * True if a message that reuses a clientMsgNo with another payload is a new message, as in
+   * True if a message that reuses a clientMsgNo with a different payload is a new message, as in
    * WuKongIM.
    */
   readonly allowsReuse?: boolean | undefined;
@@ -250,8 +250,8 @@ export interface HistoryRange {
   /** True to read from the newest message to the oldest. A limit then omits the oldest messages. */
   readonly reverse: boolean;
   /**
-   * Maximum number of bytes of payloads and stream data. A first message that is larger is returned
-   * anyway.
+   * Maximum number of bytes of payloads and stream data. The first message is returned even if it
+   * is larger.
    */
   readonly maxBytes: number;
 }
@@ -287,7 +287,7 @@ export interface MessageStore {
    *
    * 1. If (key, fromUid, clientMsgNo) was used within the dedupe window with the same payload,
    *    returns the first message as a duplicate, even if the sender is now refused. If it was used
-   *    with another payload, refuses the message with `client_msg_no_reused`. If `allowsReuse` is
+   *    with a different payload, refuses the message with `client_msg_no_reused`. If `allowsReuse` is
    *    true, continues with step 2 instead, and the clientMsgNo then belongs to the later message.
    *    If the store does not know the payload of the first message, the payloads count as equal.
    * 2. Applies the rules of `permissions.ts` to the sender, as `permission` specifies.
@@ -415,8 +415,10 @@ export interface ConversationRange {
 }
 
 export interface ConversationSelection {
-  /** Conversations without their content, sorted by the newest message, latest first. Some may be
-   * outside the range. */
+  /**
+   * Conversations without their content, sorted by their newest message, newest first. Some may be
+   * outside the range.
+   */
   readonly heads: readonly ConversationHead[];
   /** True if `heads` contains all conversations changed since `sinceMs`, regardless of `count`. */
   readonly isComplete: boolean;
@@ -495,7 +497,7 @@ export interface StreamDraft {
   /** STREAM_START, STREAM_CONTENT, STREAM_END, or the type of a tool call or a custom event. */
   readonly type: string;
   readonly data: string;
-  /** Time set by the producer. `undefined` for the time at which the store accepts the event. */
+  /** Time set by the producer. `undefined` means the time at which the store accepts the event. */
   readonly timestampMs: number | undefined;
   /** True if a start ends the channel's active stream as `cancelled`, in the same atomic step. */
   readonly force: boolean;
@@ -566,7 +568,8 @@ export interface StreamAppendDraft extends StreamSender, LogAppend {}
 /**
  * The outcome of a change through the Durable Streams protocol. `refused` means that the sender may
  * not send, `taken` that the clientMsgNo belongs to a message that is not a stream, and
- * `other_sender` that the stream has another sender. The other outcomes are those of `LogStore`.
+ * `other_sender` that the stream has a different sender. The other outcomes are those of
+ * `LogStore`.
  */
 export type StreamCreation =
   | LogCreation
@@ -697,7 +700,7 @@ export type Claim =
     };
 
 export interface LoginTerms {
-  /** Name of the session to continue. `undefined` for a new login. */
+  /** Name of the session to continue. `undefined` means a new login. */
   readonly claim?: Claim | undefined;
   /**
    * Hash of the token that the device must have. The session then gets the level of the device. If
@@ -940,7 +943,7 @@ export interface SigningKeyStore {
 }
 
 /**
- * State of the import of a store. It only moves forward, except from `opening` back to `none`.
+ * State of a store's import. It only moves forward, except from `opening` back to `none`.
  *
  *     none     no import was ever opened
  *     opening  the nodes stop serving clients, and writing calls that do not belong to the import
@@ -991,7 +994,7 @@ export interface ImportedMessage {
  */
 export type ImportVerdict = "stored" | "unchanged" | "conflict";
 
-/** Import of the data of another server into a store that has no other data. */
+/** Import of another server's data into a store that has no other data. */
 export interface ImportStore {
   importState(): Promise<ImportState>;
   /**
@@ -1081,7 +1084,7 @@ export type ClusterEvent =
       readonly kind: "message";
       readonly message: Message;
       readonly origin: string | undefined;
-      /** Receivers of a restricted command that is not stored. `undefined` for all users. */
+      /** Receivers of a restricted command that is not stored. `undefined` means all users. */
       readonly recipients: readonly string[] | undefined;
     }
   | {
@@ -1148,10 +1151,10 @@ export type ClusterEvent =
   | LogEvent
   | {
       /**
-       * Events of a user topic, a presence topic or a topic of logs may have been missed. The
-       * cluster delivers this event only to its own listener. The cluster itself reads missed
-       * messages and stream events. The listener must read memberships, commands, ended sessions,
-       * presence and logs.
+       * Events of a user topic, a presence topic or a log topic may have been missed. This event is
+       * never sent to other nodes; only the local listener receives it. The cluster itself reads
+       * missed messages and stream events. The listener must read memberships, commands, ended
+       * sessions, presence and logs.
        */
       readonly kind: "missed";
       readonly topic: Topic;

@@ -26,8 +26,8 @@ interface PushCursorPorts {
   /** Time from storing a message to its decision. */
   readonly afterMs: number;
   /**
-   * Called after decisions were made, with the number of decided messages and the number of users
-   * who need a push notification.
+   * Called after decisions have been made, with the number of messages they concern and the number
+   * of users who need a push notification.
    */
   onDecided(messages: number, users: number): void;
   onError(error: unknown, message: string): void;
@@ -43,7 +43,9 @@ const MAX_USERS = 20_000;
 /** Age above which a message gets no push notification, for example after a long outage. */
 const MAX_AGE_MS = 86_400_000;
 const ERROR_PAUSE_MS = 1000;
-/** Time after which a partition is read again, in case the notification of an event was lost. */
+/**
+ * Time after which a partition is read again, in case the notification about an event was lost.
+ */
 const IDLE_MS = 5000;
 const PARTITIONS = Array.from({ length: EVENT_PARTITIONS }, (_, at) => at);
 
@@ -122,11 +124,14 @@ interface Partition {
   readonly at: number;
   /** Position of the cursor in the store. */
   stored: EventPosition;
-  /** Position of the next read. The events before it are decided or need no decision. */
+  /**
+   * Position of the next read. For the events before it, the decision has been made or none is
+   * needed.
+   */
   read: EventPosition;
   /**
-   * Unix milliseconds at which the oldest undecided message was due, or `undefined` if no message
-   * is due.
+   * Unix milliseconds at which the oldest message that still awaits a push decision became due, or
+   * `undefined` if no message is due.
    */
   dueMs: number | undefined;
   /**

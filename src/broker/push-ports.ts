@@ -25,7 +25,7 @@ interface CursorMove {
 export interface PushStore {
   /**
    * Returns the read position of each user in the channel, in order (see `ConversationStore`). The
-   * users must be members. In a large group, the result has no meaning, because its positions are
+   * users must be members. In a large group, the result is meaningless, because its positions are
    * not stored.
    */
   readSeqs(key: ChannelKey, uids: readonly string[]): Promise<readonly number[]>;

@@ -21,12 +21,12 @@ interface SignedGrant {
 }
 
 export interface SignedUrls {
-  /** Returns the value of the parameter `sig` for a path. The path must be percent-decoded. */
+  /** Returns the value of the `sig` parameter for a path. The path must be percent-decoded. */
   sign(path: string, grant: SignedGrant): Promise<string>;
   /**
-   * Throws `unauthorized` if the signature is for another path or has expired. A signature for
-   * another path counts as a wrong credential from `address`. After too many wrong credentials, the
-   * checks for the network of `address` are slowed down, and may throw `rate_limited`. Checks
+   * Throws `unauthorized` if the signature is for a different path or has expired. A signature for
+   * a different path counts as a wrong credential from `address`. After too many wrong credentials,
+   * the checks for the network of `address` are slowed down, and may throw `rate_limited`. Checks
    * without an address are not counted.
    */
   verify(path: string, signature: string, address?: string): Promise<SignedGrant>;

@@ -20,7 +20,7 @@ export class SlowTurns {
 
   /**
    * Waits for the next turn of the network. Throws `rate_limited` with the time to wait if too many
-   * attempts of the network wait.
+   * attempts from the network are waiting.
    */
   async wait(network: string): Promise<void> {
     const nowMs = performance.now();

@@ -35,7 +35,7 @@ export interface FollowTarget {
   readonly view: ChannelView;
   readonly clientMsgNo: string;
   readonly fromIndex: number;
-  /** User whose permission is checked after each read of the store. `undefined` for no check. */
+  /** User whose permission is checked after each read of the store. `undefined` means no check. */
   readonly viewer?: CursorViewer | undefined;
 }
 

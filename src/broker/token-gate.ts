@@ -75,7 +75,7 @@ export class TokenGate {
    * Runs `check`, and counts a failure if it throws `unauthorized`. A user who has connected from
    * the network before is slowed down only by the user's own failures. All nodes share the counts.
    * A node reads them when it counts a failure. Throws `rate_limited` with the time to wait if too
-   * many attempts of the network wait.
+   * many attempts from the network are waiting.
    */
   async attempt<T>(
     { address, uid, isSignature = false }: TokenBearer,

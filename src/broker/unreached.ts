@@ -1,4 +1,4 @@
-// Determines, for each stored message, the users that the broker has not reached and who therefore
+// Determines, for each stored message, the users whom the broker has not reached and who therefore
 // need a push notification. Keeps no state.
 
 import { Semaphore } from "../lib/semaphore.ts";
@@ -171,7 +171,7 @@ export class Unreached {
     return readSeqs;
   }
 
-  /** Returns the users without system accounts, which have no devices. */
+  /** Returns the users except system accounts, which have no devices. */
   #people(uids: readonly string[]): readonly string[] {
     return uids.filter((uid) => uid !== SYSTEM_UID && !this.#ports.isSystem(uid));
   }

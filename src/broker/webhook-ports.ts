@@ -40,7 +40,7 @@ export interface ChannelFilter {
 /** Settings that the owner of an endpoint chooses. */
 export interface WebhookSettings {
   readonly url: string;
-  /** Names of types of events, as in `EventFilter`. */
+  /** Names of event types, as in `EventFilter`. */
   readonly types: readonly string[];
   readonly channels: ChannelFilter;
   readonly format: WebhookFormat;
