@@ -287,9 +287,10 @@ export interface MessageStore {
    *
    * 1. If (key, fromUid, clientMsgNo) was used within the dedupe window with the same payload,
    *    returns the first message as a duplicate, even if the sender is now refused. If it was used
-   *    with a different payload, refuses the message with `client_msg_no_reused`. If `allowsReuse` is
-   *    true, continues with step 2 instead, and the clientMsgNo then belongs to the later message.
-   *    If the store does not know the payload of the first message, the payloads count as equal.
+   *    with a different payload, refuses the message with `client_msg_no_reused`. If `allowsReuse`
+   *    is true, continues with step 2 instead, and the clientMsgNo then belongs to the later
+   *    message. If the store does not know the payload of the first message, the payloads count as
+   *    equal.
    * 2. Applies the rules of `permissions.ts` to the sender, as `permission` specifies.
    * 3. Assigns the next seq of the channel and a messageId that is higher than all earlier ones of
    *    the channel.
