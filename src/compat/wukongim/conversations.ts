@@ -1,4 +1,4 @@
-// Calls about the conversations of a user, for backends that serve conversation lists to their
+// Endpoints for a user's conversations, for backends that serve conversation lists to their
 // clients. Requests and replies have the format of WuKongIM.
 
 import { type Static, Type } from "typebox";
@@ -254,8 +254,8 @@ interface ListContent {
   readonly uid: string;
   readonly limit: number;
   /**
-   * Last seq that the caller has in each channel. Later messages are returned, and messages whose
-   * streams may have changed since `version`.
+   * Last seq that the caller has in each channel. The reply contains later messages, and also
+   * messages whose streams may have changed since `version`.
    */
   readonly lastSeqs: LastSeqs;
   readonly version: number;

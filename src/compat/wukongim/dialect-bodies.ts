@@ -141,7 +141,8 @@ function withMessage({ client_msg_no, ...fields }: Fields): Fields {
 }
 
 /**
- * Removes a timestamp that cannot be milliseconds. The event then has the time of its acceptance.
+ * Removes a timestamp that cannot be milliseconds. The event then gets the time at which it is
+ * accepted.
  */
 function withEventTime(body: Fields): Fields {
   const { event } = body;

@@ -5,7 +5,7 @@
 //     <event_type>/<visibility>/<message id>/<occurred_at>/<event_id>
 //
 // Both numbers are in base 36, and each may be empty. The stores recognise retries by the last part
-// (`givenEventId`). Pure.
+// (`givenEventId`). Pure functions.
 
 import { COMPOSED_EVENT_ID } from "../../broker/stream-event.ts";
 

@@ -1,4 +1,4 @@
-// Parses the field `last_msg_seqs` of /conversation/sync. It consists of entries
+// Parses the `last_msg_seqs` field of /conversation/sync. It consists of entries
 // `channel_id:channel_type:seq`, joined by `|`. Ids may contain both separators. If an entry can be
 // read in several ways, the longest id among the user's conversations is used.
 

@@ -264,7 +264,7 @@ interface EventOfLane extends Omit<EventFields, "messageId"> {
   readonly lane: string;
   /** Text of a delta or a snapshot, or "" for other events. */
   readonly text: string;
-  /** JSON text of the payload as it stood in the request [decisions: A payload's text]. */
+  /** JSON text of the payload as it appeared in the request [decisions: A payload's text]. */
   readonly payload: string | undefined;
 }
 
@@ -304,7 +304,7 @@ function visibilityOf({ visibility = "" }: EventBody): "" | "public" {
 }
 
 /**
- * Returns the time of an event, or 0 if it cannot be in milliseconds. The event then has the time
+ * Returns the time of an event, or 0 if it cannot be in milliseconds. The event then gets the time
  * at which it is accepted.
  */
 function timeOf({ occurred_at: timeMs = 0 }: EventBody): number {

@@ -38,7 +38,7 @@ const COMMANDS = 200;
 const MAX_COMMANDS = 1000;
 const MAX_LOOKUPS = 100;
 export const MAX_PAGE_BYTES = 8 * 1024 * 1024;
-/** Value of `pull_mode` with which older messages are read. */
+/** Value of `pull_mode` that selects older messages. */
 const OLDER = 0;
 
 const loginUid = Type.Optional(
@@ -50,8 +50,8 @@ const loginUid = Type.Optional(
 const seq = (description: string) => Type.Integer({ minimum: 0, maximum: MAX_SEQ, description });
 
 /**
- * Schema of ids. Impossible numbers, such as ids of another server, are accepted, but nothing is
- * found for them.
+ * Schema of ids. Impossible ids, such as those of another server, are accepted but match no
+ * message.
  */
 export const digits = (description: string) =>
   Type.Unsafe<number | string>({ type: ["number", "string"], description });
@@ -329,7 +329,7 @@ function syncedJson(message: Message, view: StreamView) {
 type MessageJson = ReturnType<typeof messageJson>;
 
 /**
- * Returns the JSON of a message in the dialect of WuKongIM. The field `stream` contains the path of
+ * Returns the JSON of a message in the dialect of WuKongIM. The `stream` field contains the path of
  * its log only if the stream is truncated. The id of an imported message is its source id, as a
  * string. `withNumericIds` later removes the quotes.
  */

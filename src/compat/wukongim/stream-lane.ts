@@ -1,6 +1,6 @@
 // Converts a stream of `/message/event` to WuKongIM's format: its events for clients, and the state
 // of its lane for backends. In WuKongIM, a lane is one of several texts of a message (`event_key`).
-// Jindou has only the lane `main`. Pure.
+// Jindou has only the `main` lane. Pure functions.
 
 import {
   type ChannelEvent,

@@ -28,7 +28,7 @@ export interface SyncPorts {
   readonly conversations: Conversations;
 }
 
-/** Creates the rows. `isWukongim` is true for the rows of the dialect `wukongim`. */
+/** Creates the rows. `isWukongim` is true for the rows of the `wukongim` dialect. */
 export function createSyncRoutes(ports: SyncPorts, isWukongim: boolean): readonly ApiRoute[] {
   const toSyncedJson = syncedJsonWith(isWukongim);
   const rows = [

@@ -1,6 +1,6 @@
 // Formats the bodies of WuKongIM's webhooks: `msg.notify` for stored messages and commands,
 // `msg.offline` for users who need a push notification, and `user.onlinestatus` for sessions that
-// begin or end. Pure.
+// begin or end. Pure functions.
 
 import { gzipSync } from "node:zlib";
 import type { Format, FormattedRequest, WebhookEvent } from "../../webhooks/formats.ts";

@@ -257,7 +257,7 @@ export async function messagesOf(
 
 /**
  * Returns the text of a stream in base64. If the message has no `stream_data`, this is the text of
- * the lane `main`.
+ * the `main` lane.
  */
 function streamTextOf({ stream_data: data, event_meta: meta }: Row): { stream_data?: string } {
   if (typeof data === "string") return { stream_data: data };

@@ -141,8 +141,8 @@ export class Target {
 }
 
 /**
- * Returns the JSON of a reply, or `undefined` if it is not JSON. For example, a 401 in the dialect
- * `wukongim` has an empty body.
+ * Returns the JSON of a reply, or `undefined` if it is not JSON. For example, a 401 in the
+ * `wukongim` dialect has an empty body.
  */
 function parsed(text: string): unknown {
   try {
