@@ -53,8 +53,8 @@ export class TokenRefusal extends Error {
 const MAX_SHOWN = 64;
 
 /**
- * Returns the claims that the broker uses. Throws `TokenRefusal`. Its reason is `expired` only if
- * everything else is valid.
+ * Returns the claims that the broker uses. Throws `TokenRefusal` if the token is refused, with the
+ * reason `expired` only if everything else is valid.
  */
 export function judgeClaims(payload: Payload, rules: ClaimRules, nowS: number): Claims {
   const { issuer, audience, claims: names } = rules;

@@ -43,7 +43,7 @@ export interface Jwt {
   readonly verifier: JwtVerifier;
   /**
    * Seconds since the last successful read of the keys. 0 before the first read, and if the keys
-   * are read only at the start.
+   * are read only on startup.
    */
   readonly keyAgeS: number;
   /** Waits at most a few seconds for the keys. Must be called after the store has started. */

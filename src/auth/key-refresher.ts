@@ -23,7 +23,7 @@ interface RefresherPorts {
   readonly maxStaleS: number;
   /** Returns the current time in Unix milliseconds, for `readAtMs` of the copy. */
   readonly clock: () => number;
-  /** Copy of the last content. A node uses the copy from its start until it has read the source. */
+  /** Copy of the last content. A node uses the copy from startup until it has read the source. */
   readonly copy: {
     load(): Promise<KeyDocument | undefined>;
     save(document: KeyDocument): Promise<void>;
@@ -97,7 +97,9 @@ export class KeyRefresher {
     clearTimeout(this.#timer);
   }
 
-  /** Returns the keys. Throws `unavailable` if no keys were read yet, or if they are too old. */
+  /**
+   * Returns the keys. Throws `unavailable` if no keys have been read yet, or if they are too old.
+   */
   current(): KeySet {
     if (this.#set === undefined || this.ageS > this.#ports.maxStaleS)
       throw new BrokerError("unavailable", {

@@ -1,5 +1,5 @@
 // A set of keys that verify signatures, with the tokens that it has verified. When a key changes, a
-// new set is created, so that no token stays verified after its key was removed.
+// new set is created, so that no token stays verified after its key has been removed.
 
 import { createPublicKey, type KeyObject } from "node:crypto";
 import {

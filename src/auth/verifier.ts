@@ -18,7 +18,9 @@ import type { KeySet } from "./key-set.ts";
 
 interface VerifierPorts {
   readonly keys: {
-    /** Returns the keys. Throws `unavailable` if no keys were read yet, or if they are too old. */
+    /**
+     * Returns the keys. Throws `unavailable` if no keys have been read yet, or if they are too old.
+     */
     current(): KeySet;
     /** Returns the error for a token whose key is not among the current keys. */
     missing(kid: string): Error;
