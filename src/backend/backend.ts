@@ -20,7 +20,7 @@ export {
 export interface BackendOptions {
   /** URL of the API listener of a node, or of a proxy in front of the nodes. */
   readonly url: string;
-  /** The setting `api.token` of the broker, or an access token of a manager. Default: none. */
+  /** The broker's `api.token`, or a manager's access token. Default: none. */
   readonly token?: string | undefined;
   /** Maximum number of times a failed call is repeated. Default: 3. */
   readonly retries?: number | undefined;
@@ -41,7 +41,7 @@ interface Call {
 const RETRYABLE: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 /**
  * Codes of retryable errors after which the call has certainly changed nothing. After the other
- * errors, and without a reply of the broker, the call may have succeeded.
+ * errors, and without a reply from the broker, the call may have succeeded.
  */
 const UNCHANGED: ReadonlySet<string> = new Set([
   "rate_limited",

@@ -8,7 +8,7 @@ export interface ErrorDetail {
 /** The failure of a call: the broker refused the call, or there was no valid reply. */
 export class JindouApiError extends Error {
   /**
-   * Code of the broker (docs/http.md), or `unreachable` (no connection, or a lost connection),
+   * The broker's error code (docs/http.md), or `unreachable` (no connection, or a lost connection),
    * `timeout` or `bad_reply` (the reply, for example from a proxy, is not JSON).
    */
   readonly code: string;

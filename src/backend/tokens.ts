@@ -14,7 +14,7 @@ export interface TokenClaims {
   readonly uid: string;
   /** Device flag: 0 app, 1 web, 2 desktop. Default: any. */
   readonly deviceFlag?: 0 | 1 | 2 | undefined;
-  /** 0 secondary, 1 main. Default: the setting `auth.jwt.deviceLevelDefault` of the broker. */
+  /** 0 secondary, 1 main. Default: the broker's `auth.jwt.deviceLevelDefault`. */
   readonly deviceLevel?: 0 | 1 | undefined;
   readonly deviceId?: string | undefined;
   /** Seconds until the token expires. Default: 600. */
@@ -36,7 +36,7 @@ export interface TokenKey {
   readonly algorithm: TokenAlgorithm;
   /** Secret of at least 32 bytes (HS…), or private key in PEM form. */
   readonly key: string | Uint8Array | KeyObject;
-  /** Id of the key (`kid`), if the broker has several. */
+  /** Id of the key (`kid`), if the broker has several keys. */
   readonly keyId?: string | undefined;
 }
 

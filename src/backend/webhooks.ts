@@ -33,7 +33,7 @@ const VERSION = "v1";
 
 /**
  * Verifies a webhook and returns its parsed body. `body` is the body exactly as it was received:
- * JSON that was parsed and serialized again may have another signature. `secrets` is one secret
+ * JSON that was parsed and serialized again may have a different signature. `secrets` is one secret
  * (`whsec_…`) or, during a rotation, several. Throws `WebhookError`, or `TypeError` if a secret is
  * invalid.
  */
