@@ -62,7 +62,7 @@ export const ERRORS = {
   },
   client_msg_no_reused: {
     message:
-      "The client_msg_no belongs to a message with another payload; send this message with a new client_msg_no",
+      "The client_msg_no belongs to a message with a different payload; send this message with a new client_msg_no",
     retry: false,
   },
   refused_by_hook: {

@@ -108,7 +108,7 @@ export function createManagers(ports: ManagersPorts): Managers {
       if (accounts.size === 0)
         throw new BrokerError("unavailable", {
           message:
-            "Access tokens of the account `admin` cannot be checked until the store has started. Use the static token of api.token",
+            "Access tokens of the `admin` account cannot be checked until the store has started. Use the static token of api.token",
         });
       return tokens.account(token);
     },

@@ -84,7 +84,7 @@ export const streamsOptions = Type.Object(
       maximum: 17_179_869_184,
       unit: "bytes",
       description:
-        "Approximate maximum memory of the active streams of this node. Above it, events are rejected as overloaded.",
+        "Approximate limit on the memory used by this node's active streams. Above it, events are rejected with `overloaded`.",
     }),
   },
   { additionalProperties: false },
@@ -115,7 +115,7 @@ export const eventsOptions = Type.Object(
       maximum: 600_000,
       unit: "milliseconds",
       description:
-        "Time from the end of a user's last session until the event `user.offline` is written. No event is written for a user who returns earlier. After a start of the embedded store, users have twice this time to return. Watching sessions are notified after `presence.offlineDelayMs`.",
+        "Time from the end of a user's last session until the `user.offline` event is written. No event is written for a user who returns earlier. After the embedded store starts, users have twice this time to return. Watching sessions are notified after `presence.offlineDelayMs`.",
     }),
   },
   { additionalProperties: false },
@@ -126,7 +126,7 @@ export const pushOptions = Type.Object(
     enabled: Type.Boolean({
       default: false,
       description:
-        "Whether the cluster decides which users need a push notification for a message (docs/push.md). If a stored message did not reach all its users, events `message.unreached` in the event feed name the users who were not reached. The event feed must be on. All nodes should have the same value.",
+        "Whether the cluster decides which users need a push notification for a message (docs/push.md). If a stored message did not reach all its users, `message.unreached` events in the event feed name the users who were not reached. The event feed must be on. All nodes should have the same value.",
     }),
     afterMs: Type.Integer({
       default: 3000,
@@ -134,7 +134,7 @@ export const pushOptions = Type.Object(
       maximum: 3_600_000,
       unit: "milliseconds",
       description:
-        "Time from storing a message to the decision, in which clients can read or acknowledge it. With `api.dialect` = `wukongim`, an absent value means 0, as with WuKongIM.",
+        "Time from storing a message to the decision, during which clients can read or acknowledge it. With `api.dialect` = `wukongim`, an absent value means 0, as with WuKongIM.",
     }),
     maxMembers: Type.Integer({
       default: 5000,
@@ -142,7 +142,7 @@ export const pushOptions = Type.Object(
       maximum: 50_000,
       unit: "members",
       description:
-        "Number of members of a group above which only the users in `mention.uids` of a message can be named in an event `message.unreached`. In groups with `large` = 1, only these users can be named, whatever the number of members.",
+        "Number of members of a group above which only the users in `mention.uids` of a message can be named in a `message.unreached` event. In groups with `large` = 1, only these users can be named, whatever the number of members.",
     }),
   },
   { additionalProperties: false },
@@ -188,7 +188,7 @@ export const logsOptions = Type.Object(
       maximum: 17_179_869_184,
       unit: "bytes",
       description:
-        "Maximum size of the appends on this node that are not yet written: to the database of the embedded store, or to Redis. Above it, appends are rejected as overloaded. In the embedded store, `store.maxMemtableBytes` limits them too.",
+        "Maximum total size of this node's appends that have not been written yet, to the embedded store's database or to Redis. Above it, appends are rejected with `overloaded`. In the embedded store, `store.maxMemtableBytes` limits them too.",
     }),
   },
   { additionalProperties: false },
@@ -202,7 +202,7 @@ export const commandsOptions = Type.Object(
       maximum: 1_000_000,
       unit: "commands",
       description:
-        "Maximum number of commands in one user's inbox. When the inbox is full, a new command replaces the oldest command of the sender who has the most commands in the inbox. All backends count as one sender, and a user's command never replaces a command of a backend. Commands of one user take at most a tenth of another user's inbox. If that share is full, a further command to this user alone is rejected as overloaded, and a further command to several users replaces the sender's oldest command in the inbox.",
+        "Maximum number of commands in one user's inbox. When the inbox is full, a new command replaces the oldest command of the sender who has the most commands in the inbox. All backends count as one sender, and a user's command never replaces a backend's command. One user's commands take up at most a tenth of another user's inbox. If that share is full, a further command to this user alone is rejected with `overloaded`, and a further command to several users replaces the sender's oldest command in the inbox.",
     }),
     expireS: Type.Integer({
       default: 604_800,
