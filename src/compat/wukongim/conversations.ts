@@ -90,7 +90,7 @@ export const conversationBodies = {
       cursor: Type.Optional(
         Type.String({
           description:
-            "Value of the header Jindou-Cursor of the previous reply. The reply continues after it, and selects conversations by the `version` of the first call. Cannot be combined with `page`",
+            "Value of the Jindou-Cursor header in the previous reply. The reply continues after it, and selects conversations by the `version` of the first call. Cannot be combined with `page`",
         }),
       ),
     },

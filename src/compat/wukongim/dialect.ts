@@ -225,7 +225,7 @@ function tokenRow(
 
   return postRoute({
     ...docsOf("/user/token", table),
-    summary: "Sets the token of a user for a type of device, unless the account is banned",
+    summary: "Sets a user's token for a device type, unless the account is banned",
     success: {
       description: "200, or the reason why nothing was done: 19 banned, 24 disbanded",
       body: Type.Object(

@@ -161,7 +161,7 @@ export const eventPageBody = Type.Object(
               {},
               {
                 additionalProperties: true,
-                description: "Payload of the event. In the lane main it contains the text",
+                description: "Payload of the event. In the main lane, it contains the text",
               },
             ),
           }),
