@@ -87,7 +87,7 @@ export const jwtOptions = Type.Object(
       maximum: 31_536_000,
       unit: "seconds",
       description:
-        "Time for which the keys stay valid while the JWKS cannot be read. After that time, JWTs are rejected as `unavailable`.",
+        "Time for which the keys stay valid while the JWKS cannot be read. After that time, JWTs are rejected with `unavailable`.",
     }),
     issuer: Type.String({
       default: "",
@@ -135,7 +135,7 @@ export const jwtOptions = Type.Object(
       minimum: 0,
       maximum: 1,
       unit: "device level",
-      description: "Device level of tokens without the claim of the device level.",
+      description: "Device level of tokens that do not contain the device level claim.",
     }),
     claims: Type.Object(
       {
