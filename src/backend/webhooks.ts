@@ -93,5 +93,5 @@ function headerOf(headers: WebhookHeaders, name: string): string {
       : (headers as Record<string, unknown>)[name];
   const [first] = Array.isArray(value) ? value : [value];
   if (typeof first === "string" && first !== "") return first;
-  throw new WebhookError("missing_header", `The header ${name} is missing.`);
+  throw new WebhookError("missing_header", `The ${name} header is missing.`);
 }
