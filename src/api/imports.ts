@@ -1,5 +1,5 @@
-// Calls that import the data of another server. They open and close the import, store its lines,
-// and return its state. The lines are NDJSON, one JSON object per line.
+// Endpoints that import another server's data. They open and close the import, store its lines, and
+// return its state. The lines are NDJSON, one JSON object per line.
 
 import { type Static, type TSchema, Type } from "typebox";
 import type { ImportLine, Imports, LineResult } from "../broker/imports.ts";

@@ -18,9 +18,9 @@ export interface ApiLog {
 
 const OUTAGE_LOG_MS = 1000;
 /**
- * Maximum size of the body of a call without a credential. A login fits even if all its characters
- * are escaped, unless more than a fifth of the characters of a password of maximum length are
- * outside the Basic Multilingual Plane.
+ * Maximum body size of a call without a credential. A login fits even if all its characters are
+ * escaped, unless more than a fifth of the characters of a password of maximum length are outside
+ * the Basic Multilingual Plane.
  */
 const MAX_PUBLIC_BODY_BYTES = 8192;
 

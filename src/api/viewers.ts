@@ -40,9 +40,7 @@ interface UsedChannel extends ChannelRef {
   readonly use: "read" | "send";
 }
 
-/**
- * Source of the first request of a viewer. `origin` is "" if the request does not come from a page.
- */
+/** Source of a viewer's first request. `origin` is "" if the request does not come from a page. */
 interface ViewerPage {
   readonly address: string;
   readonly origin: string;

@@ -266,7 +266,7 @@ export function groupOf({ sent }: AdmittedStream): string | undefined {
   return sent?.channel.type === GROUP_CHANNEL ? sent.channel.id : undefined;
 }
 
-/** Returns the parameter `sig`, or `undefined`. */
+/** Returns the `sig` parameter, or `undefined`. */
 function signatureOf({ query }: HttpRequest): string | undefined {
   if (!query.includes("sig=")) return undefined; // saves the parsing in most requests
   return new URLSearchParams(query).get("sig") ?? undefined;
