@@ -18,7 +18,7 @@ export {
 } from "./webhooks.ts";
 
 export interface BackendOptions {
-  /** URL of the API listener of a node, or of a proxy in front of the nodes. */
+  /** URL of a node's API listener, or of a proxy in front of the nodes. */
   readonly url: string;
   /** The broker's `api.token`, or a manager's access token. Default: none. */
   readonly token?: string | undefined;
@@ -193,7 +193,7 @@ function failureOf(error: unknown): JindouApiError {
   });
 }
 
-/** Returns the payload of a message: standard Base64 of the JSON text of its content. */
+/** Returns the payload of a message: its content as JSON text in standard Base64. */
 export function payloadOf(content: {
   readonly type: number;
   readonly [field: string]: unknown;
