@@ -81,7 +81,7 @@ function refresherOf(settings: JwtSettings, ports: JwtPorts): KeyRefresher {
     copy: {
       async load() {
         const stored = isUrl ? await store.keySet() : undefined;
-        // The stored keys must not be used if they were read from the URL of another provider.
+        // The stored keys must not be used if they were read from a different provider's URL.
         return stored?.url === jwksUrl ? stored : undefined;
       },
       save: async (document) => {
