@@ -99,7 +99,7 @@ export interface Credentials {
   revoked(): BrokerError;
   /**
    * Returns the error for a token, not a JWT, that is not registered for the uid and the device
-   * flag. Looks for another flag for which the token is registered.
+   * flag. Looks for a different flag for which the token is registered.
    */
   mismatch(bearer: Omit<Bearer, "token">, tokenHash: Uint8Array): Promise<BrokerError>;
 }

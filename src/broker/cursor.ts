@@ -18,7 +18,7 @@ export interface CursorViewer {
   mayStay(): Promise<boolean>;
 }
 
-/** Result of a read of the store from the position of a cursor. */
+/** Result of reading the store from a cursor's position. */
 export type CursorRead<Item> =
   | {
       readonly items: Iterable<Item>;

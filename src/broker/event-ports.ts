@@ -45,7 +45,7 @@ export const MAX_EVENT_COMMANDS = 500;
 /** Maximum number of uids in one event. A step that concerns more users writes several events. */
 export const MAX_EVENT_UIDS = 500;
 
-/** Fields of a row of the feed, in the form in which readers receive them. */
+/** Fields of a feed row, in the form in which readers receive them. */
 export type EventFields = Readonly<Record<string, unknown>>;
 
 /** An event that a step of the store writes together with its change. */
@@ -95,8 +95,7 @@ export interface EventPage {
 }
 
 /**
- * Receives the partitions that have new events, and the number of the newest event of each of these
- * partitions.
+ * Receives the partitions that have new events, and the number of the newest event in each of them.
  */
 export type EventListener = (partitions: readonly number[], numbers: readonly number[]) => void;
 

@@ -496,7 +496,7 @@ function firstBytes(text: string, bytes: number): string {
   return encoded.toString("utf8", 0, end);
 }
 
-/** Returns the approximate size of the fields of a row. Only lists of strings can be large. */
+/** Returns the approximate size of a row's fields. Only lists of strings can be large. */
 function textBytes(fields: EventFields = {}): number {
   let bytes = 0;
   for (const value of Object.values(fields))

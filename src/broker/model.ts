@@ -184,9 +184,9 @@ export function isNoteType(type: string): boolean {
   return isCustomType(type) || TOOL_CALL_EVENTS.has(type);
 }
 
-/** Maximum number of characters of the type of an event that a client sends. */
+/** Maximum number of characters in the type of an event from a client. */
 export const MAX_CLIENT_EVENT_TYPE = 64;
-/** Maximum number of UTF-8 bytes of the data of an event that a client sends. */
+/** Maximum number of UTF-8 bytes in the data of an event from a client. */
 export const MAX_CLIENT_EVENT_BYTES = 4096;
 
 /**

@@ -17,7 +17,7 @@ export interface OnlineTerms {
   readonly checkedMs: number;
 }
 
-/** A session of a dead incarnation of a node. */
+/** A session stored under a dead incarnation of its node. */
 export interface DeadSession {
   readonly sessionId: string;
   readonly incarnation: string;

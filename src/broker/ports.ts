@@ -58,7 +58,7 @@ export interface UserStore {
   isBanned(uid: string): Promise<boolean>;
   /**
    * Bans the account or ends its ban. If the store checks bans, every later login and confirmation
-   * of a banned user is refused as `banned`.
+   * of a banned user is refused with `banned`.
    */
   putBan(uid: string, isBanned: boolean): Promise<void>;
   /** Returns the state of each user, in order. */
@@ -543,7 +543,7 @@ export interface StreamResult {
   readonly refused?: SendRefusal | undefined;
 }
 
-/** Sender of a change of a stream that is made through the Durable Streams protocol. */
+/** Sender of a change that is made to a stream through the Durable Streams protocol. */
 interface StreamSender {
   readonly key: ChannelKey;
   readonly channel: ChannelRef;
@@ -867,7 +867,7 @@ export interface SessionStore {
   sessionsOf(uids: readonly string[]): Promise<readonly (readonly SessionEntry[])[]>;
 }
 
-/** The newest login of a main session of a uid and flag. It is kept after the session has ended. */
+/** The newest main-session login of a uid and flag. It is kept after the session has ended. */
 export interface NewestLogin {
   readonly order: number;
   readonly since: number;
@@ -1004,7 +1004,7 @@ export interface ImportStore {
   changeImportPhase(from: readonly ImportPhase[], to: ImportPhase): Promise<ImportPhase>;
   countImported(lines: ImportState["stored"]): Promise<void>;
   /**
-   * Returns the name of a kind of data that the store has, for example `channels` or `messages`.
+   * Returns the name of a kind of data that the store contains, such as `channels` or `messages`.
    * Returns `undefined` if the store is empty. Sessions and accounts of managers do not count.
    */
   storedData(): Promise<string | undefined>;

@@ -19,10 +19,10 @@ import {
 } from "./model.ts";
 import type { StreamEvent } from "./stream-event.ts";
 
-/** Type of the event of a JSON record that represents no other type of event. */
+/** Event type of a JSON record that does not represent any other type of event. */
 export const RECORD_TYPE = "record";
 
-/** Types of JSON records whose field `delta` is text. */
+/** Types of JSON records whose `delta` field is text. */
 const TEXT_DELTAS: ReadonlySet<string> = new Set(["text-delta", "TEXT_MESSAGE_CONTENT"]);
 
 /** Returns the event of a record. `timeMs` is the time of the append. */

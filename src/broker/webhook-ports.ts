@@ -10,7 +10,7 @@ export const WEBHOOK_ORDERS = ["channel", "none"] as const;
 
 const DAY_S = 86_400;
 
-/** Limits of the settings of an endpoint, in the configuration and in calls. */
+/** Limits on an endpoint's settings, in the configuration and in calls. */
 export const WEBHOOK_LIMITS = {
   maxUrlLength: 2048,
   maxTypes: 32,
@@ -22,7 +22,7 @@ export const WEBHOOK_LIMITS = {
   maxAgeS: 30 * DAY_S,
 } as const;
 
-/** Defaults of the settings of an endpoint. */
+/** Defaults of an endpoint's settings. */
 export const WEBHOOK_DEFAULTS = {
   batch: { max: 100, waitMs: 200 },
   order: "channel",
