@@ -9,7 +9,7 @@
 
 import { COMPOSED_EVENT_ID } from "../../broker/stream-event.ts";
 
-/** Id of the start of a stream whose message was sent with `is_stream`. */
+/** Start id of a stream whose message was sent with `is_stream`. */
 export const MESSAGE_START_ID = "stream.open////";
 
 /**

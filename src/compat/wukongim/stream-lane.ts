@@ -116,7 +116,7 @@ export function laneEventData(event: LaneEvent): string {
   return payload === undefined ? JSON.stringify(fields) : withPayload(fields, payload);
 }
 
-/** Returns the JSON of the fields and of the payload, whose text is not changed. */
+/** Returns the fields and the payload as JSON. The payload's text is not changed. */
 function withPayload(fields: object, payload: string): string {
   return `${JSON.stringify(fields).slice(0, -1)},"payload":${payload}}`;
 }

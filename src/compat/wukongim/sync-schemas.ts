@@ -1,4 +1,4 @@
-// Schemas of the replies of the sync calls, for `/openapi.json`.
+// Schemas of the replies to the sync calls, for `/openapi.json`.
 
 import { Type } from "typebox";
 import { channelType, flag } from "../../api/fields.ts";

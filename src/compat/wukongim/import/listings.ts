@@ -5,7 +5,7 @@ import { GROUP_CHANNEL, isId } from "../../../broker/model.ts";
 import { isRecord, MAIN_LANE } from "../stream-lane.ts";
 import { type Source, SourceError } from "./source.ts";
 
-/** Suffix of the id of a channel that stores the commands of another channel. */
+/** Id suffix of a channel that stores another channel's commands. */
 export const COMMAND_SUFFIX = "____cmd";
 /** Highest device flag that Jindou supports: 0 app, 1 web, 2 desktop. */
 export const MAX_DEVICE_FLAG = 2;
@@ -186,7 +186,7 @@ export async function* conversations(source: Source): AsyncGenerator<SourceConve
 
 const SLOTS = 64;
 
-/** Yields the entries of the logs of all slots. The entries of one slot are sorted newest first. */
+/** Yields the log entries of all slots. The entries of one slot are sorted newest first. */
 export async function* logEntries(source: Source, nodeId: string): AsyncGenerator<LogEntry> {
   for (let slot = 0; slot < SLOTS; slot++) {
     const path = `/cluster/logs?node_id=${encodeURIComponent(nodeId)}&log_type=2&slot=${slot}&limit=${PAGE_SIZE}`;
