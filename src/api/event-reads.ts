@@ -77,7 +77,7 @@ const eventsBody = Type.Object(
   {
     events: Type.Array(eventBody, { description: "Events in order" }),
     cursor: Type.String({
-      description: "Cursor after the last event, for the parameter `after` of the next call",
+      description: "Cursor after the last event, for the `after` parameter of the next call",
     }),
     more: Type.Integer({ description: "1: the next page may already have events" }),
   },

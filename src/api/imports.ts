@@ -128,7 +128,7 @@ function lineSchemas(maxUids: number) {
       stream_data: Type.Optional(
         Type.String({
           description:
-            "Text of a finished stream in standard base64. It becomes the field `content` of the payload",
+            "Text of a finished stream in standard base64. It becomes the `content` field of the payload",
         }),
       ),
     }),
