@@ -43,7 +43,7 @@ interface ReadPorts {
 
 /** The position from which a request reads, and how it waits for data. */
 interface ReadPlace {
-  /** Offset to read from, or `undefined` for the tail. */
+  /** Offset to read from. `undefined` means the tail. */
   readonly from: LogOffset | undefined;
   readonly live: "no" | "long-poll" | "sse";
   readonly cursor: string | undefined;

@@ -33,7 +33,7 @@ export class StreamFeeds {
   readonly #admission: Pick<Admission, "recheck">;
   readonly #dataText = createDataText();
 
-  /** `keepAliveMs` is the interval between two visits to a feed, or `undefined` for the default. */
+  /** `keepAliveMs` is the interval between two visits to a feed. `undefined` means the default. */
   constructor(
     cursors: Pick<LogCursors, "open">,
     admission: Pick<Admission, "recheck">,
