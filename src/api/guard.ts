@@ -34,7 +34,7 @@ export type Guard = (
 ) => HttpReply | undefined | Promise<HttpReply | undefined>;
 
 const CREDENTIAL_NEEDED =
-  "A valid credential is required: send Authorization: Bearer <token> with a token from /manager/login or the static API token, or the static API token in the header token";
+  "A valid credential is required: send Authorization: Bearer <token> with a token from /manager/login or the static API token, or the static API token in the token header";
 
 const NOT_FROM_PAGES =
   "Calls without a credential are rejected if they name another host, or come from a web page that this address does not serve itself; use the host 127.0.0.1, [::1] or localhost, or send a credential";

@@ -86,7 +86,7 @@ const OK_WITH_WARNING: HttpReply = Object.freeze({
   headers: Object.freeze({
     ...OK_REPLY.headers,
     "jindou-warning":
-      "The token has characters that a plain HTTP header cannot carry. Readers of /stream must send it in the header x-token* (RFC 8187) or in the query.",
+      "The token has characters that a plain HTTP header cannot carry. Readers of /stream must send it in the x-token* header (RFC 8187) or in the query string.",
   }),
 });
 
