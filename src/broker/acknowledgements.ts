@@ -1,6 +1,6 @@
 // Collects the acknowledgements that users send for messages, and writes them to the store in
 // batches. The node that decides which users need a push notification reads the acknowledgements
-// from the store. State: the acknowledgements that are not yet written.
+// from the store. State: the acknowledgements that have not been written yet.
 
 import { isTransient } from "./errors.ts";
 import type { ChannelKey } from "./model.ts";

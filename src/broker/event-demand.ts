@@ -44,7 +44,7 @@ export class EventDemandWatch {
     this.#ports = ports;
   }
 
-  /** True if the feed was on when it was read last. */
+  /** True if the feed was on when it was last read. */
   get isOn(): boolean {
     return this.#isOn;
   }

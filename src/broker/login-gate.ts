@@ -29,7 +29,7 @@ const SLOW_MS = 1000;
 interface Attempts {
   /** Number of attempts that run or wait to be admitted. */
   active: number;
-  /** Number of admitted attempts that are not finished. Each of them may still fail. */
+  /** Number of admitted attempts that have not finished yet. Each of them may still fail. */
   pending: number;
 }
 

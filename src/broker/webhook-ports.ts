@@ -114,7 +114,7 @@ export interface WebhookAttempt {
 }
 
 /**
- * A parked event. The receiver did not accept the event, and it is no longer sent automatically.
+ * A parked event. The receiver did not accept the event, and it is no longer retried automatically.
  */
 export interface WebhookFailure {
   readonly event: { readonly id: string; readonly type: string; readonly timestamp: string };
