@@ -281,7 +281,7 @@ function channelReadRoutes(ports: ChannelRoutePorts, maxSubscribers: number): re
       ...common,
       path: "/channel/state",
       operation: "getChannelState",
-      summary: "Returns a channel's flags and its numbers of users",
+      summary: "Returns a channel's flags and user counts",
       query: queries.state,
       success: { description: "State of the channel", body: replies.channelBody },
       errors: ["bad_id", "channel_not_found"],

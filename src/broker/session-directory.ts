@@ -124,8 +124,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Removes a session. Throws the store's error. After a transient error, the removal is also
-   * retried later.
+   * Removes a session. If the store fails, its error is thrown; after a transient error, the
+   * removal is also retried later.
    */
   async remove(session: SessionRecord, cause?: CloseReason): Promise<void> {
     this.#local.forget(session.sessionId);
