@@ -35,7 +35,7 @@ const types = Type.Array(
   {
     maxItems: WEBHOOK_LIMITS.maxTypes,
     description:
-      "Types of events. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed and command.sent; select them by their full names, or with session.* or command.*",
+      "Types of events. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.*",
   },
 );
 
