@@ -44,7 +44,7 @@ export type OnlineStatusList = readonly {
   readonly uid: string;
   /** 1: the user has a session */
   readonly online: Flag;
-  /** Type of the device of the user's main session, or else the lowest type of the user's sessions; 0 if the user is offline */
+  /** Lowest device type among the user's main sessions, or among all sessions if none is a main session; 0 if the user is offline */
   readonly device_flag: DeviceFlag;
 }[];
 
@@ -263,7 +263,7 @@ export type BusiestChannels = {
   }[];
 };
 
-/** One page of the groups of a user */
+/** One page of a user's groups */
 export type ChannelPage = {
   /** Groups of this page, in ascending order of their ids */
   readonly channels: readonly {
@@ -293,7 +293,7 @@ export type SendRequest = {
         readonly no_persist?: Flag | undefined;
         /** 1: the message counts as unread */
         readonly red_dot?: Flag | undefined;
-        /** 1: the message is a command, of which each recipient gets a copy in their inbox */
+        /** 1: the message is a command; each recipient gets a copy in their inbox */
         readonly sync_once?: Flag | undefined;
       }
     | undefined;
@@ -336,7 +336,7 @@ export type SendBatchRequest = {
         readonly no_persist?: Flag | undefined;
         /** 1: the message counts as unread */
         readonly red_dot?: Flag | undefined;
-        /** 1: the message is a command, of which each recipient gets a copy in their inbox */
+        /** 1: the message is a command; each recipient gets a copy in their inbox */
         readonly sync_once?: Flag | undefined;
       }
     | undefined;
@@ -352,7 +352,7 @@ export type SentBatch = {
   readonly reason: readonly string[];
 };
 
-/** A range of the history of a channel */
+/** A range of a channel's history */
 export type History = {
   /** Messages in the requested order */
   readonly messages: readonly Message[];
@@ -498,7 +498,7 @@ export type CancelRequest = {
 export type Events = {
   /** Events in order */
   readonly events: readonly FeedEvent[];
-  /** Cursor after the last event, for the parameter `after` of the next call */
+  /** Cursor after the last event, for the `after` parameter of the next call */
   readonly cursor: string;
   /** 1: the next page may already have events */
   readonly more: number;
@@ -1172,13 +1172,13 @@ export type Stream = {
   readonly client_msg_no: string;
   /** Sender of the stream */
   readonly from_uid: string;
-  /** Id of the message of the stream */
+  /** Id of the stream's message */
   readonly message_id: number;
-  /** Sequence number of the message of the stream in the channel */
+  /** Sequence number of the stream's message in the channel */
   readonly message_seq: number;
 };
 
-/** The stream of the URL, and what its bearer may do */
+/** Stream that the URL gives access to, and what its bearer may do */
 export type SignedUrlRequest = {
   /** Path of one stream, as in its URL */
   readonly path: string;
@@ -1198,11 +1198,11 @@ export type SignedUrl = {
   readonly expires_at: number;
 };
 
-/** Result of a rotation of the signing key */
+/** Result of rotating the signing key */
 export type KeyRotation = {
   /** Always ok */
   readonly status: "ok";
-  /** Latest Unix time in seconds at which a URL of an earlier key can expire */
+  /** Latest time at which a URL signed with an earlier key expires, in Unix seconds */
   readonly earlier_valid_until: number;
 };
 
@@ -1210,14 +1210,14 @@ export type KeyRotation = {
 export type WebhookRequest = {
   /** Absolute URL that receives the events */
   readonly url: string;
-  /** Types of events. A name with * at the end selects all types that begin with the text before it. The types session.opened, session.closed and command.sent are selected only by their names, session.* or command.* */
+  /** Types of events. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.* */
   readonly types?: readonly string[] | undefined;
   /** Channels whose events are delivered. Events without a channel are always delivered */
   readonly channels?:
     | {
         /** 1 personal channel, 2 group channel */
         readonly type?: ChannelType | undefined;
-        /** Beginning of the channel id. For a personal channel, the uid of either user may begin with it */
+        /** Prefix of the channel id. For a personal channel, the uid of either user may have this prefix */
         readonly prefix?: string | undefined;
       }
     | undefined;
@@ -1232,7 +1232,7 @@ export type WebhookRequest = {
         readonly waitMs?: number | undefined;
       }
     | undefined;
-  /** channel: events of a channel arrive in order. none: a request that must be repeated does not delay later requests */
+  /** channel: events of a channel arrive in order. none: a request that is being retried does not delay later requests */
   readonly order?: WebhookOrder | undefined;
   /** 0: nothing is delivered until enabled is 1 again */
   readonly enabled?: Flag | undefined;
@@ -1266,13 +1266,13 @@ export type Webhook = {
   readonly id: string;
   /** URL that receives the events */
   readonly url: string;
-  /** Types of events. A name with * at the end selects all types that begin with the text before it. The types session.opened, session.closed and command.sent are selected only by their names, session.* or command.* */
+  /** Types of events. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.* */
   readonly types: readonly string[];
   /** Channels whose events are delivered. Events without a channel are always delivered */
   readonly channels: {
     /** 1 personal channel, 2 group channel */
     readonly type?: ChannelType | undefined;
-    /** Beginning of the channel id. For a personal channel, the uid of either user may begin with it */
+    /** Prefix of the channel id. For a personal channel, the uid of either user may have this prefix */
     readonly prefix?: string | undefined;
   };
   /** Format of the bodies */
@@ -1284,7 +1284,7 @@ export type Webhook = {
     /** Milliseconds for which an event waits for further events */
     readonly waitMs: number;
   };
-  /** channel: events of a channel arrive in order. none: a request that must be repeated does not delay later requests */
+  /** channel: events of a channel arrive in order. none: a request that is being retried does not delay later requests */
   readonly order: WebhookOrder;
   /** 0: nothing is delivered until enabled is 1 again */
   readonly enabled: Flag;
@@ -1296,7 +1296,7 @@ export type Webhook = {
   readonly disabled_reason: string;
   /** Creation time of the webhook in Unix milliseconds */
   readonly created_at: number;
-  /** Number of replays that have not ended */
+  /** Number of replays that have not ended yet */
   readonly replays: number;
 };
 
@@ -1304,14 +1304,14 @@ export type Webhook = {
 export type WebhookChange = {
   /** Absolute URL that receives the events */
   readonly url?: string | undefined;
-  /** Types of events. A name with * at the end selects all types that begin with the text before it. The types session.opened, session.closed and command.sent are selected only by their names, session.* or command.* */
+  /** Types of events. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.* */
   readonly types?: readonly string[] | undefined;
   /** Channels whose events are delivered. Events without a channel are always delivered */
   readonly channels?:
     | {
         /** 1 personal channel, 2 group channel */
         readonly type?: ChannelType | undefined;
-        /** Beginning of the channel id. For a personal channel, the uid of either user may begin with it */
+        /** Prefix of the channel id. For a personal channel, the uid of either user may have this prefix */
         readonly prefix?: string | undefined;
       }
     | undefined;
@@ -1326,7 +1326,7 @@ export type WebhookChange = {
         readonly waitMs?: number | undefined;
       }
     | undefined;
-  /** channel: events of a channel arrive in order. none: a request that must be repeated does not delay later requests */
+  /** channel: events of a channel arrive in order. none: a request that is being retried does not delay later requests */
   readonly order?: WebhookOrder | undefined;
   /** 0: nothing is delivered until enabled is 1 again */
   readonly enabled?: Flag | undefined;
@@ -1364,7 +1364,7 @@ export type WebhookReplay = {
   readonly after: string;
   /** Position at which the range ends, in the same form. Absent means now */
   readonly before?: string | undefined;
-  /** Types of events. A name with * at the end selects all types that begin with the text before it. The types session.opened, session.closed and command.sent are selected only by their names, session.* or command.* */
+  /** Types of events. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.* */
   readonly types?: readonly string[] | undefined;
 };
 
@@ -1631,9 +1631,9 @@ export type Configuration = {
 export type Errors = {
   /** Node that replies */
   readonly node_id: string;
-  /** At most 100 different errors, the newest first */
+  /** At most 100 different errors, ordered by their latest occurrence, newest first */
   readonly errors: readonly {
-    /** Time of the newest occurrence, ISO 8601 */
+    /** Time of the latest occurrence in ISO 8601 */
     readonly time: string;
     /** Level of the log line */
     readonly level: "warn" | "error" | "fatal";
@@ -1947,7 +1947,7 @@ export type ConversationSyncRequest = {
   readonly page_size?: number | undefined;
   /** Maximum number of conversations to return. 0 or absent means 10000 */
   readonly limit?: number | undefined;
-  /** Value of the header Jindou-Cursor of the previous reply. The reply continues after it, and selects conversations by the `version` of the first call. Cannot be combined with `page` */
+  /** Value of the Jindou-Cursor header in the previous reply. The reply continues after it, and selects conversations by the `version` of the first call. Cannot be combined with `page` */
   readonly cursor?: string | undefined;
 };
 
@@ -2043,13 +2043,13 @@ export type DeleteConversationRequest = {
 
 /** The calls of the HTTP interface, by their operation ids. */
 export interface Operations {
-  /** Sets the token of a user for a type of device */
+  /** Sets a user's token for a device type */
   setUserToken(body: UserTokenRequest): Promise<Status>;
-  /** Logs out devices of a user: revokes their tokens and ends their sessions */
+  /** Logs out a user's devices: revokes their tokens and ends their sessions */
   logOutDevices(body: DeviceQuitRequest): Promise<Status>;
   /** Returns the online status of several users */
   getOnlineStatus(body: OnlineStatusRequest): Promise<OnlineStatusList>;
-  /** Lists the registered device types and the live sessions of a user */
+  /** Lists a user's registered device types and live sessions */
   listDevices(query: {
     /** User id */
     readonly uid: string;
@@ -2066,7 +2066,7 @@ export interface Operations {
   updateChannel(body: ChannelInfoRequest): Promise<Status>;
   /** Adds subscribers to a channel */
   addSubscribers(body: SubscriberAddRequest): Promise<Status>;
-  /** Removes subscribers: either all users in the body or, if one is not a subscriber, nobody */
+  /** Removes all users in the body from the subscribers, or nobody if one of them is not a subscriber */
   removeSubscribers(body: SubscriberRemoveRequest): Promise<Status>;
   /** Removes all subscribers, including temporary ones */
   removeAllSubscribers(body: ChannelTarget): Promise<Status>;
@@ -2088,7 +2088,7 @@ export interface Operations {
   removeFromWhitelist(body: ListRequest): Promise<Status>;
   /** Removes all users from the whitelist */
   clearWhitelist(body: ChannelTarget): Promise<Status>;
-  /** Returns the flags of a channel and how many users it has */
+  /** Returns a channel's flags and user counts */
   getChannelState(query: {
     /** Channel id; for a personal channel, the uid of the user */
     readonly channel_id: string;
@@ -2133,7 +2133,7 @@ export interface Operations {
     /** Maximum number of channels to return. Absent means 20 */
     readonly limit?: number | undefined;
   }): Promise<BusiestChannels>;
-  /** Lists the groups of a user */
+  /** Lists a user's groups */
   listUserChannels(query: {
     /** User id */
     readonly uid: string;
@@ -2146,7 +2146,7 @@ export interface Operations {
   sendMessage(body: SendRequest): Promise<SentMessage>;
   /** Sends a message to each of several users as a personal message */
   sendMessageToUsers(body: SendBatchRequest): Promise<SentBatch>;
-  /** Returns a range of the history of a channel */
+  /** Returns a range of a channel's history */
   listMessages(query: {
     /** Channel id; for a personal channel, the uid of the user */
     readonly channel_id: string;
@@ -2181,7 +2181,7 @@ export interface Operations {
   readEvents(query?: {
     /** Position after which events are read: a cursor, `now`, `oldest`, or a time (RFC 3339 or Unix milliseconds). Absent means `oldest` */
     readonly after?: string | undefined;
-    /** Types of events, separated by commas. A name with `*` at the end selects all types that begin with the text before it. The types `session.opened`, `session.closed` and `command.sent` are selected only by their names, `session.*` or `command.*`. Absent means all types except these three */
+    /** Types of events, separated by commas. A name with `*` at the end selects all types that begin with the text before it. A plain `*` does not select `session.opened`, `session.closed` or `command.sent`; select them by their full names, or with `session.*` or `command.*`. Absent means all types except these three */
     readonly types?: string | undefined;
     /** Only events of this channel: `2:<group>`, `1:<uid>@<uid>` with the users in any order, or `1:<uid>` for the channel record of a user */
     readonly channel?: string | undefined;
@@ -2202,9 +2202,9 @@ export interface Operations {
     readonly client_msg_no: string;
     /** User whose conversation with channel_id is read; required for a personal channel */
     readonly uid?: string | undefined;
-    /** Index of the first event to send when following. Absent means 0. The header Last-Event-ID takes precedence: a client that reconnects sends the `id` of its last event, which is the index of the next event */
+    /** Index of the first event to send when following. Absent means 0. The Last-Event-ID header takes precedence: a client that reconnects sends the `id` of its last event, which is the index of the next event */
     readonly from?: number | undefined;
-    /** Token of a device of the user `uid`, who must be in the channel. With it, the call needs no other credential. Can also be sent in the header x-token, or in x-token* in the form of RFC 8187 */
+    /** Device token of the user `uid`, who must be in the channel. With it, the call needs no other credential. Can also be sent in the x-token header, or in x-token* in the form of RFC 8187 */
     readonly token?: string | undefined;
     /** Type of the device to which the token belongs: 0 app, 1 web, 2 desktop. Absent means 1 */
     readonly device_flag?: DeviceFlag | undefined;
@@ -2230,7 +2230,7 @@ export interface Operations {
     /** Id of the webhook */
     readonly id: string;
   }): Promise<Status>;
-  /** Sends an event of the type ping to the receiver and returns the reply */
+  /** Sends a ping event to the receiver and returns the reply */
   sendTestWebhook(query: {
     /** Id of the webhook */
     readonly id: string;
@@ -2258,7 +2258,7 @@ export interface Operations {
     /** Maximum number of attempts to return. Absent means 100 */
     readonly limit?: number | undefined;
   }): Promise<WebhookAttemptList>;
-  /** Lists the events that the receiver did not accept and that are no longer sent */
+  /** Lists the events that the receiver did not accept and that are no longer retried */
   listWebhookFailures(query: {
     /** Id of the webhook */
     readonly id: string;
@@ -2272,7 +2272,7 @@ export interface Operations {
   }): Promise<WebhookAttempt>;
   /** Returns an access token for a username and a password */
   login(body: LoginRequest): Promise<Login>;
-  /** Revokes the access token with which the call is made */
+  /** Revokes the access token that authenticates the call */
   logout(): Promise<Status>;
   /** Lists the nodes of the cluster that are alive */
   listNodes(): Promise<NodeList>;
@@ -2335,7 +2335,7 @@ export interface Operations {
   }): Promise<Import>;
   /** Closes the import permanently. The nodes then serve clients */
   closeImport(): Promise<Import>;
-  /** Returns messages before or after a position in the history of a channel */
+  /** Returns messages before or after a position in a channel's history */
   syncMessages(body: MessageSyncRequest): Promise<SyncedMessages>;
   /** Returns single messages of a channel */
   findMessages(body: MessagesRequest): Promise<SyncedMessages>;
@@ -2348,9 +2348,9 @@ export interface Operations {
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
   }): Promise<MaxMessageSeq>;
-  /** Lists the commands of a user that no device has acknowledged */
+  /** Lists a user's commands that no device has acknowledged */
   listCommands(body: CommandSyncRequest): Promise<CommandList>;
-  /** Acknowledges the commands of a user up to a sequence number */
+  /** Acknowledges a user's commands up to a sequence number */
   acknowledgeCommands(body: CommandSyncAckRequest): Promise<Status>;
   /** Returns the newest message of a channel */
   getLastMessage(query: {
@@ -2374,11 +2374,11 @@ export interface Operations {
     /** client_msg_no of the message */
     readonly client_msg_no: string;
   }): Promise<SingleMessage>;
-  /** Lists the conversations of a user. Those with the newest messages come first */
+  /** Lists a user's conversations. Those with the newest messages come first */
   listConversations(body: ConversationSyncRequest): Promise<ConversationList>;
   /** Lists the channels of a user's newest conversations, with the ids under which WuKongIM stores them */
   listConversationChannels(body: ConversationChannelsRequest): Promise<StoredChannelList>;
-  /** Returns the conversations of a user in the given channels */
+  /** Returns a user's conversations in the given channels */
   listConversationsByChannels(body: ConversationsByChannelsRequest): Promise<ConversationList>;
   /** Marks all messages of a conversation as read */
   clearUnread(body: ConversationRequest): Promise<Status>;

@@ -58,7 +58,7 @@ export class PresenceWatch {
   readonly #ports: WatchPorts;
   readonly #watchers = new Map<string, Set<Session>>();
   readonly #lastSent = new Map<Session, LastSent>();
-  /** Newest planned request of each session, until `watch` is called for it. */
+  /** Latest request of each session that was charged, until `watch` handles that request. */
   readonly #requested = new WeakMap<Session, Requested>();
   readonly #changed = new Set<string>();
   /** Users whose state may have changed to offline. Includes every user in `#changed`. */

@@ -641,21 +641,21 @@ t.test("a new URL or secret in the configuration ends the pause of a webhook", a
   };
   const first = await startWith(old.url, SECRET);
   await until(async () => (await first.call("GET", "/webhooks")).body.webhooks.length === 1);
-  const one = await first.send("lea", "one");
+  const firstId = await first.send("lea", "one");
   await old.until(() => old.requests.length > 0);
   await first.broker.close();
   const isDelivered = (id: number) => receiver.events.some(({ data }) => data.message_id === id);
   receiver.secret = SECRET;
   const second = await startWith(receiver.url, SECRET);
-  await receiver.until(() => isDelivered(one));
+  await receiver.until(() => isDelivered(firstId));
   receiver.reply = downForAnHour;
-  const two = await second.send("lea", "two");
+  const secondId = await second.send("lea", "two");
   await receiver.until(() => receiver.requests.length > 1);
   await second.broker.close();
   receiver.reply = () => 204;
   receiver.secret = OTHER_SECRET;
   await startWith(receiver.url, OTHER_SECRET);
-  await receiver.until(() => isDelivered(two));
+  await receiver.until(() => isDelivered(secondId));
 });
 
 t.test(
