@@ -411,7 +411,7 @@ function order(t: Test, createFixture: FixtureFactory): void {
 function commandRetries(t: Test, createFixture: FixtureFactory): void {
   const { payload } = commandOf();
 
-  t.test("a command with a used clientMsgNo and another payload is refused", async (t) => {
+  t.test("a command that reuses a clientMsgNo with a different payload is refused", async (t) => {
     const fixture = await createFixture(t);
     const other = { payload: new TextEncoder().encode('{"type":99,"cmd":"other"}') };
     const first = await fixture.store.appendCommand(commandRetryOf("c"));
@@ -479,7 +479,7 @@ function commandRetries(t: Test, createFixture: FixtureFactory): void {
     t.equal(await fixture.store.headSeq("2:g"), 0);
   });
 
-  t.test("a command with another sender, channel or clientMsgNo is not a retry", async (t) => {
+  t.test("a command with a different sender, channel or clientMsgNo is not a retry", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.appendCommand(commandRetryOf("c-1"));
     for (const draft of [

@@ -205,7 +205,7 @@ function appending(t: Test, driver: LogDriver): void {
     });
   });
 
-  t.test("records of another media type are refused", async (t) => {
+  t.test("records of a different media type are refused", async (t) => {
     const { store } = await driver.open(t);
     await created(store.createLog(NAME, draftOf()));
     const other = appendOf(["1"], JSON_TYPE);
@@ -809,7 +809,7 @@ function expiring(t: Test, driver: LogDriver): void {
     }
   });
 
-  t.test("the time of the last use of a log survives a restart", async (t) => {
+  t.test("a log's time of last use survives a restart", async (t) => {
     const fixture = await driver.open(t);
     await created(fixture.store.createLog(NAME, draftOf({ ttlS: 100 })));
     await fixture.sweep();

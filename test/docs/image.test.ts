@@ -93,7 +93,7 @@ t.test("the image, the systemd unit and npm start give the heap the same first s
   t.same(sizes, ["64", "64", "64"]);
 });
 
-t.test("the image can be built on another Node.js, and on Alpine", async (t) => {
+t.test("the image can be built on a different Node.js, and on Alpine", async (t) => {
   const text = readPage("Dockerfile");
   const bases = [...text.matchAll(/^FROM (\S+)/gm)].map(([, base]) => base);
   t.equal(bases.length, 2);

@@ -59,7 +59,7 @@ t.test(
   },
 );
 
-t.test("the metric jindou_ready of a draining node is 0", async (t) => {
+t.test("a draining node reports the metric jindou_ready as 0", async (t) => {
   const node = await spawnBroker(t, { JINDOU_DRAIN_NOTICE_MS: "3000" });
   const exit = node.stop("SIGTERM");
   while ((await node.call("/readyz")).status === 200) await setTimeout(5);

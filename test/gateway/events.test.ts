@@ -84,7 +84,7 @@ t.test(
   },
 );
 
-t.test("a user who left a group gets no more events of the group", async (t) => {
+t.test("a user who left a group receives no more of its events", async (t) => {
   const { world, sessions } = await liveWorld(["alice", "carol"]);
   const [alice, carol] = sessions;
   if (alice === undefined || carol === undefined) throw new Error("the world has no live session");
@@ -267,7 +267,7 @@ t.test("a lagging session ends if its stream cannot be read from the store", asy
   t.same(world.bugs, [], "no bug is reported");
 });
 
-t.test("reading a stream of a group is refused to a user who is not a member", async (t) => {
+t.test("a user who is not a member of a group cannot read its streams", async (t) => {
   const { world, sessions } = await liveWorld(["alice"]);
   const [alice] = sessions;
   if (alice === undefined) throw new Error("the world has no live session");

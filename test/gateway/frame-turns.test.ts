@@ -33,7 +33,7 @@ t.test("users with waiting frames take turns", async (t) => {
   t.same(order.slice(3), ["eve", "eve", "eve"]);
 });
 
-t.test("each expensive frame is processed in a turn of the event loop of its own", async (t) => {
+t.test("each expensive frame is processed in its own turn of the event loop", async (t) => {
   const { order } = queue(["eve", "bob", "carol"], 40);
   t.same(order, [], "no frame is processed at once");
   for (const expected of [1, 2, 3]) {

@@ -50,7 +50,7 @@ t.test("a call does not wait for the work of an earlier call after its preparati
   await slow;
 });
 
-t.test("calls of different keys do not wait for each other", async (t) => {
+t.test("calls with different keys do not wait for each other", async (t) => {
   const sequencer = new KeyedSequencer();
   const stuck = gate<void>();
   const waiting = sequencer.enter("a", stuck.promise);

@@ -28,7 +28,7 @@ t.test("small tasks run at the same time, and a large task delays later tasks", 
   t.same(started, ["a", "b", "c", "d"]);
 });
 
-t.test("tasks of different keys do not wait for each other", async (t) => {
+t.test("tasks with different keys do not wait for each other", async (t) => {
   const window = new KeyedWindow(10, 100);
   const started: string[] = [];
   enter(window, "k", started, "a").setSize(1000);
@@ -38,7 +38,7 @@ t.test("tasks of different keys do not wait for each other", async (t) => {
   t.same(started, ["a", "c"]);
 });
 
-t.test("a task is refused if too many tasks of its key wait", async (t) => {
+t.test("a task is refused if too many tasks with its key are waiting", async (t) => {
   const window = new KeyedWindow(10, 3);
   for (let at = 0; at < 5; at++) t.ok(window.enter("k"));
   t.equal(window.enter("k"), undefined);

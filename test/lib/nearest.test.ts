@@ -13,7 +13,7 @@ t.test(
   },
 );
 
-t.test("a name in upper case or with another separator is recognised", async (t) => {
+t.test("a name in upper case or with a different separator is recognised", async (t) => {
   t.equal(nearest("STORE_PATH", names), "store.path");
 });
 

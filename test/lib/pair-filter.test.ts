@@ -20,7 +20,7 @@ t.test("fewer than 1 percent of the pairs that were not added are found", async 
   t.ok(falsePositives < 200, `${falsePositives} of 20,000 pairs that were not added are found`);
 });
 
-t.test("a pair is distinct from another pair with the same concatenation", async (t) => {
+t.test("two pairs with the same concatenation are distinct", async (t) => {
   const filter = new PairFilter();
   filter.add("ab", "c");
   t.ok(filter.mayHave("ab", "c"));
