@@ -24,7 +24,7 @@ export interface MeasureOptions {
   readonly seconds: number;
   /** Seconds of load before each measurement. */
   readonly warmupS: number;
-  /** Seconds of a first run of each peer, which is not counted, so that V8 compiles the code. */
+  /** Seconds of an uncounted first run of each peer, in which V8 compiles the code. */
   readonly uncountedS: number;
   readonly rate: number | undefined;
 }

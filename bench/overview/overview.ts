@@ -20,7 +20,7 @@ import { type OverviewResult, type OverviewRow, resultText, writeFiles } from ".
 import { planWorks, type WorkOptions } from "./works.ts";
 
 export interface OverviewOptions extends WorkOptions, MeasureOptions {
-  /** Names of the peers. Empty for all that are installed on this machine. */
+  /** Names of the peers. Empty means all peers that are installed on this machine. */
   readonly peers: readonly string[];
   readonly payloadBytes: number;
   readonly format: Format;

@@ -48,13 +48,13 @@ export interface Machine {
 }
 
 export interface OverviewResult {
-  /** Time of the start [ISO 8601]. */
+  /** Start time [ISO 8601]. */
   readonly at: string;
   readonly command: string;
   /** Commit of the working tree, with `+` if it has changes. */
   readonly commit: string;
   readonly machine: Machine;
-  /** Load average of one minute before and after the run. */
+  /** One-minute load averages before and after the run. */
   readonly load: { readonly before: number; readonly after: number };
   readonly rounds: number;
   readonly seconds: number;
@@ -76,7 +76,7 @@ export function readResult(path: string): OverviewResult {
   return result;
 }
 
-/** Writes the files into the folder, which is created. Keys are the names of the files. */
+/** Creates the folder and writes the files into it. Keys are the names of the files. */
 export function writeFiles(folder: string, files: Readonly<Record<string, string>>): void {
   mkdirSync(folder, { recursive: true });
   for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
