@@ -103,7 +103,7 @@ export async function imports(t: Test, createFixture: FixtureFactory): Promise<v
   });
 
   t.test(
-    "a message that is imported again is unchanged, and another message with the same seq is a conflict",
+    "importing a message again changes nothing, and a different message with the same seq is a conflict",
     async (t) => {
       const { fixture, messages, sinceMs } = await withImport(createFixture, t);
       const { store } = fixture;

@@ -240,7 +240,7 @@ export async function retries(t: Test, createFixture: FixtureFactory): Promise<v
   });
 
   t.test(
-    "a message with the same clientMsgNo from another sender or in another channel is not a retry",
+    "a message with the same clientMsgNo but a different sender or channel is not a retry",
     async (t) => {
       const { store } = await createFixture(t);
       await store.append(retryOf("n"));
@@ -282,7 +282,7 @@ export async function retries(t: Test, createFixture: FixtureFactory): Promise<v
 
   for (const noPersist of [false, true])
     t.test(
-      `a ${noPersist ? "noPersist " : ""}message with a used clientMsgNo and another payload is refused and changes nothing`,
+      `a ${noPersist ? "noPersist " : ""}message that reuses a clientMsgNo with a different payload is refused and changes nothing`,
       async (t) => {
         const fixture = await createFixture(t);
         const draft = { ...retryOf("n"), header: { noPersist, redDot: true } };

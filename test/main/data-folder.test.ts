@@ -412,7 +412,7 @@ t.test(
 );
 
 t.test(
-  "a data folder with files of another program is refused, and its mode is not changed",
+  "a data folder with another program's files is refused, and its mode is not changed",
   async (t) => {
     const path = await tempFolder(t);
     writeFileSync(join(path, "notes.txt"), "mine");
@@ -450,7 +450,7 @@ async function killedFolder(t: Test): Promise<string> {
   return path;
 }
 
-t.test("a database beside the WAL of another store is refused", async (t) => {
+t.test("a database beside the WAL of a different store is refused", async (t) => {
   const wal = await killedFolder(t);
   const original = join(await tempFolder(t), "lmdb");
   cpSync(join(wal, "lmdb"), original, { recursive: true });

@@ -129,7 +129,7 @@ t.test(
 );
 
 t.test(
-  "the release of the lock file is used if the newest release is installed and does not load",
+  "the release in the lock file is used if the newest release is installed and does not load",
   async (t) => {
     const settings = await newestRelease(t, `throw new Error("GLIBC_2.38 not found");`);
     const node = await ready(t, settings);

@@ -73,7 +73,7 @@ t.test(
   },
 );
 
-t.test("a listener rejects an address of another machine", async (t) => {
+t.test("a listener rejects an address that belongs to another machine", async (t) => {
   const listener = createListener(spec({ host: "192.0.2.1" }));
   await t.rejects(listener.start(), /does not have that address/);
 });
@@ -265,7 +265,7 @@ t.test("calls and sockets work over TLS", async (t) => {
 });
 
 t.test(
-  "a client certificate of another CA is refused if a CA file is set, and a missing certificate is accepted",
+  "a client certificate from a different CA is refused if a CA file is set, and a missing certificate is accepted",
   async (t) => {
     const tls = tlsFiles({ caFile: tlsFile("cert.pem") });
     const { port } = await startListener(t, { http: hello(), tls });

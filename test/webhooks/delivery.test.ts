@@ -328,26 +328,23 @@ t.test("a node delivers events to its webhooks", async (t) => {
     );
   });
 
-  t.test(
-    "the age of the oldest undelivered event is counted from the time of the event",
-    async (t) => {
-      const receiver = await world.webhook(t, { batch: { max: 1, waitMs: 0 } });
-      const age = () => world.gauge("oldest_undelivered_seconds", receiver);
-      const responses: ServerResponse[] = [];
-      receiver.reply = (_, response) => {
-        responses.push(response);
-        return undefined;
-      };
-      await world.send("leo", "one");
-      await world.send("leo", "two");
-      await until(async () => (await age()) >= 1);
-      responses[0]?.end();
-      await receiver.until(() => responses.length === 2);
-      t.ok((await age()) >= 1, "the second event has waited for the first");
-      responses[1]?.end();
-      await until(async () => (await age()) === 0);
-    },
-  );
+  t.test("the age of the oldest undelivered event is counted from the event's time", async (t) => {
+    const receiver = await world.webhook(t, { batch: { max: 1, waitMs: 0 } });
+    const age = () => world.gauge("oldest_undelivered_seconds", receiver);
+    const responses: ServerResponse[] = [];
+    receiver.reply = (_, response) => {
+      responses.push(response);
+      return undefined;
+    };
+    await world.send("leo", "one");
+    await world.send("leo", "two");
+    await until(async () => (await age()) >= 1);
+    responses[0]?.end();
+    await receiver.until(() => responses.length === 2);
+    t.ok((await age()) >= 1, "the second event has waited for the first");
+    responses[1]?.end();
+    await until(async () => (await age()) === 0);
+  });
 
   t.test("a reply with 410 disables a webhook until it is enabled again", async (t) => {
     const receiver = await world.webhook(t);
@@ -659,7 +656,7 @@ t.test("a new URL or secret in the configuration ends the pause of a webhook", a
 });
 
 t.test(
-  "a late 410 of the old URL does not disable a webhook that another node changed",
+  "a late 410 from the old URL does not disable a webhook that another node changed",
   async (t) => {
     const redis = await startRedis(t);
     const start = (id: string) =>

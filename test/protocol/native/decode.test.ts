@@ -118,10 +118,13 @@ t.test(
   },
 );
 
-t.test("a CONNECT of another version is rejected before its other fields are read", async (t) => {
-  assertRefused(t, [1, REF, 2], "unsupported_version");
-  assertRefused(t, [1, REF, 0, { a: 1 }], "unsupported_version");
-});
+t.test(
+  "a CONNECT with a different version is rejected before its other fields are read",
+  async (t) => {
+    assertRefused(t, [1, REF, 2], "unsupported_version");
+    assertRefused(t, [1, REF, 0, { a: 1 }], "unsupported_version");
+  },
+);
 
 t.test(
   "an id that is empty or too long, or has an invalid character, is rejected with `bad_id`",

@@ -445,19 +445,22 @@ t.test("a user's own messages count as read even if the WAL has lost them", asyn
   t.match(await reopened.conversation("a", toBob), { headSeq: 3, unread: 0 });
 });
 
-t.test("data of another format is refused, and the error message names both formats", async (t) => {
-  const path = await crashedWith(t, 1);
-  for (const format of [DATA_FORMAT - 1, DATA_FORMAT + 1]) {
-    const other = await crashedCopy(t, path, (meta) => meta.set("format", [format]));
-    await t.rejects(storeIn(other).start(), {
-      code: "internal",
-      message: new RegExp(`format ${format},.* format ${DATA_FORMAT}\\.`),
-    });
-  }
-  const original = storeIn(path);
-  t.equal(await codeOf(original.start()), undefined, "the original folder can be opened");
-  await original.close();
-});
+t.test(
+  "data in a different format is refused, and the error message names both formats",
+  async (t) => {
+    const path = await crashedWith(t, 1);
+    for (const format of [DATA_FORMAT - 1, DATA_FORMAT + 1]) {
+      const other = await crashedCopy(t, path, (meta) => meta.set("format", [format]));
+      await t.rejects(storeIn(other).start(), {
+        code: "internal",
+        message: new RegExp(`format ${format},.* format ${DATA_FORMAT}\\.`),
+      });
+    }
+    const original = storeIn(path);
+    t.equal(await codeOf(original.start()), undefined, "the original folder can be opened");
+    await original.close();
+  },
+);
 
 t.test("messages that three checkpoints wrote can be read after a later checkpoint", async (t) => {
   const path = testFolder(t);

@@ -140,7 +140,7 @@ t.test("a promoted replica without the library receives it with the first call",
   t.same(await store.logHead(free("old")), "missing");
 });
 
-t.test("an append whose key has another type fails, and the next append succeeds", async (t) => {
+t.test("an append whose key has the wrong type fails, and the next append succeeds", async (t) => {
   const { store, link } = await startLogNode(t, redis.url);
   await store.createLog(free("e"), draftOf());
   const { prefix } = link.keys;

@@ -226,7 +226,7 @@ t.test(
   },
 );
 
-t.test("a confirmed session does not take over the label of another login", async (t) => {
+t.test("a confirmed session does not take over another login's label", async (t) => {
   const node = await openStore(t, redis.url);
   const { store } = node;
   const key = node.link.keys.user("logins", "u");
