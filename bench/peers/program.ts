@@ -50,7 +50,7 @@ function isExecutable(path: string): boolean {
 /**
  * Starts a program and waits until its ports listen, after a line of its output that contains
  * `mark` if there is one. `configure` writes its configuration for the port into the folder, and
- * returns its arguments. `clientPort` is the port of the clients, if it has one of its own.
+ * returns its arguments. `clientPort` is the clients' port if it has a separate one.
  */
 export async function startProgram(
   workbench: Workbench,
