@@ -48,6 +48,7 @@ export function createLogReferences(
   }
 
   async function releaseRemoved(bucket: number, isStopped: () => boolean): Promise<void> {
+    if (isStopped()) return;
     const members = await link.call("srandmember", keys.bucket("logReleases", bucket), PAGE);
     const steps = (members as readonly Buffer[]).map(String).map((reference) => async () => {
       if (!isStopped()) await release(reference);

@@ -5,7 +5,7 @@
 import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
-import { ALL_BUCKETS, bucketsWithWork, type ScoreRange } from "./sweep-buckets.ts";
+import { ALL_BUCKETS, bucketsWithWork, MAX_FAILURES, type ScoreRange } from "./sweep-buckets.ts";
 
 const RECLAIM = loadScript(lua("reclaim"), lua("entry"), lua("snapshot"));
 
@@ -15,8 +15,6 @@ const CHANNELS_PER_PAGE = 50;
 const MAX_AHEAD_MS = 60_000;
 /** Maximum time between two sweeps of a channel, so that a lowered limit is applied. */
 const MAX_VISIT_INTERVAL_MS = 86_400_000;
-/** Milliseconds after which a channel that could not be reclaimed is tried again. */
-const FAILED_VISIT_MS = 60_000;
 
 type Server = ReturnType<RedisLink["primaryOf"]>;
 type ClockAt = (server: Server) => number | Promise<number>;
@@ -120,23 +118,26 @@ export class Sweep {
     const nowMs = await clockAt(link.primaryOf(due));
     let removed = 0;
     let channels: readonly string[];
-    const errors: unknown[] = [];
+    // A channel that could not be reclaimed keeps its place. It does not block the others.
+    const failed = new Set<string>();
+    let failure: unknown;
     do {
       channels = [];
-      for (const range of this.#rangesAt(nowMs))
-        channels = channels.concat(await this.#channelsIn(due, range));
+      for (const range of this.#rangesAt(nowMs)) {
+        const page = await this.#channelsIn(due, range, CHANNELS_PER_PAGE + failed.size);
+        channels = channels.concat(page.filter((key) => !failed.has(key)));
+      }
       for (const key of channels) {
         if (this.#isStopped) return removed;
         try {
           removed += await this.#reclaim(key, due, nowMs);
         } catch (error) {
-          // The channel is tried again later, so that it does not block the others of the bucket.
-          await link.write("zadd", due, "XX", nowMs + FAILED_VISIT_MS, key);
-          errors.push(error);
+          failure ??= error;
+          if (failed.add(key).size >= MAX_FAILURES) throw failure;
         }
       }
     } while (channels.length > 0);
-    if (errors.length > 0) throw errors[0];
+    if (failure !== undefined) throw failure;
     return removed;
   }
 
@@ -151,11 +152,13 @@ export class Sweep {
     return retentionS > 0 ? [past, ["+inf", "+inf"]] : [past];
   }
 
-  async #channelsIn(due: string, [from, to]: ScoreRange): Promise<readonly string[]> {
+  async #channelsIn(
+    due: string,
+    [from, to]: ScoreRange,
+    limit: number,
+  ): Promise<readonly string[]> {
     const { link } = this.#ports;
-    const keys = await link.call(
-      ...(["zrangebyscore", due, from, to, "LIMIT", 0, CHANNELS_PER_PAGE] as const),
-    );
+    const keys = await link.call("zrangebyscore", due, from, to, "LIMIT", 0, limit);
     return (keys as readonly Buffer[]).map(String);
   }
 

@@ -9,6 +9,9 @@ import { lua } from "../ports.ts";
 export type ScoreRange = readonly [from: string, to: string];
 
 const MEMBERS_PER_PAGE = 64;
+/** Number of failures after which the sweep of a bucket ends, because its server probably fails. */
+export const MAX_FAILURES = 100;
+
 const SWEEP_BUCKETS = loadScript(lua("sweep_buckets"));
 
 /** All buckets. A sweep of a Redis Cluster processes all of them, with one call per bucket. */
@@ -30,15 +33,18 @@ export async function bucketsWithWork(
 
 /** Runs the steps one after another. Throws the first error after the last step. */
 export async function runEach(steps: readonly (() => Promise<unknown>)[]): Promise<void> {
-  const errors: unknown[] = [];
-  for (const step of steps) await step().catch((error: unknown) => errors.push(error));
-  if (errors.length > 0) throw errors[0];
+  let failure: unknown;
+  for (const step of steps)
+    await step().catch((error: unknown) => {
+      failure ??= error;
+    });
+  if (failure !== undefined) throw failure;
 }
 
 /**
  * Processes the members of a sorted set whose score is at most `nowMs`, one after another. `process`
- * returns false if its member stays due. Throws the first error after the last member, so that a
- * member that cannot be processed does not block the others.
+ * returns false if its member stays due. A member that cannot be processed does not block the
+ * others: the first error is thrown after the last member, or after `MAX_FAILURES` errors.
  */
 export async function sweepDue(
   link: RedisLink,
@@ -53,7 +59,9 @@ export async function sweepDue(
     readonly process: (member: string, score: string) => Promise<boolean>;
   },
 ): Promise<void> {
-  const errors: unknown[] = [];
+  if (isStopped()) return;
+  let failure: unknown;
+  let failures = 0;
   let left = 0;
   let texts: readonly string[];
   do {
@@ -61,13 +69,15 @@ export async function sweepDue(
     const reply = (await link.call("zrangebyscore", key, ...range)) as readonly Buffer[];
     texts = reply.map(String);
     for (let at = 0; at < texts.length && !isStopped(); at += 2) {
+      if (failures >= MAX_FAILURES) throw failure;
       const [member = "", score = ""] = texts.slice(at, at + 2);
       const isProcessed = await process(member, score).catch((error: unknown) => {
-        errors.push(error);
+        failure ??= error;
+        failures += 1;
         return false;
       });
       if (!isProcessed) left += 1;
     }
   } while (texts.length === 2 * MEMBERS_PER_PAGE && !isStopped());
-  if (errors.length > 0) throw errors[0];
+  if (failure !== undefined) throw failure;
 }
