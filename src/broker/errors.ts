@@ -132,7 +132,7 @@ export interface ErrorDetail {
   readonly message: string;
 }
 
-/** An error of a call. Its message is sent to the caller and must not contain secrets. */
+/** The error with which a call fails. Its message is sent to the caller and must not contain secrets. */
 export class BrokerError extends Error {
   readonly code: ErrorCode;
   readonly details: readonly ErrorDetail[] | undefined;

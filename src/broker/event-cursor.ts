@@ -1,4 +1,5 @@
-// Converts cursors of the event feed (a position in each partition) to text and back. No state.
+// Converts cursors of the event feed (a position in each partition) to text and back. Keeps no
+// state.
 
 import { EVENT_PARTITIONS, EVENTS_START, type EventPosition } from "./event-ports.ts";
 

@@ -9,7 +9,7 @@ const NONE: readonly LoggedInSession[] = [];
 export class LocalSessions {
   readonly #sessions = new Map<string, LoggedInSession>();
   readonly #byUid = new Map<string, readonly LoggedInSession[]>();
-  /** Ids of sessions that may have ended, or may be missing in the store. */
+  /** Ids of sessions that may have ended, or may be missing from the store. */
   readonly unconfirmed = new Set<string>();
   readonly #deferred = new Set<string>();
   #cursor: Iterator<LoggedInSession> | undefined;

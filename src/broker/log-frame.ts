@@ -389,8 +389,8 @@ function contentOf(body: Buffer): Buffer[] {
 }
 
 /**
- * Returns the first part of the frame's records, with the size `size`, or `undefined` if the frame
- * is shorter. `size` counts records if `isJson`, otherwise bytes.
+ * Returns the first `size` records of the frame if `isJson`, otherwise its first `size` bytes.
+ * Returns `undefined` if the frame is shorter.
  */
 export function cutRecords(
   frame: Pick<LogFrame, "bytes">,

@@ -73,8 +73,8 @@ export class Unreached {
   }
 
   /**
-   * Makes the decisions for the messages of these events of one partition. Returns one decision per
-   * event, in order.
+   * Decides for each of these events of one partition which users its message has not reached.
+   * Returns one decision per event, in order.
    */
   async decide(rows: readonly EventRow[]): Promise<readonly Decision[]> {
     const stored = await messagesOf(this.#ports.store, rows);

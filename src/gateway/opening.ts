@@ -81,7 +81,7 @@ export interface OpeningContext extends LivePorts {
 
 /**
  * Maximum age of a remembered resume point in a personal channel, relative to the newest personal
- * message that the client has. Older points are not needed, because such old messages are not
+ * message that the client has. Older points are not needed, because messages that old are not
  * published again.
  */
 const LATELY_MS = 10_000;

@@ -1,4 +1,4 @@
-// Writes short strings into buffers, faster than `Buffer.write`, which calls C++. No state.
+// Writes short strings into buffers, faster than `Buffer.write`, which calls C++. Keeps no state.
 
 import { charCode } from "./char-code.ts";
 

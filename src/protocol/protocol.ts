@@ -317,7 +317,10 @@ export type Push =
       readonly afterSeq: number;
       readonly throughSeq: number;
       readonly messages: readonly Message[];
-      /** User of the receiving session. WuKongIM's clients get this user's messages without a red dot. */
+      /**
+       * User of the receiving session. For WuKongIM's clients, the messages that this user sent are
+       * marked as having no red dot.
+       */
       readonly toUid?: string;
     }
   | {

@@ -1,6 +1,6 @@
 // Determines why a server closes connections or does not reply. ioredis cannot determine this,
 // because it writes immediately. If the server then closes the connection, the operating system
-// discards the server's data that has not been read yet. No state.
+// discards the server's data that has not been read yet. Keeps no state.
 
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";

@@ -1,4 +1,4 @@
-// Deletes the function libraries of builds that no longer run. No state.
+// Deletes the function libraries of builds that no longer run. Keeps no state.
 
 import type { Redis } from "ioredis";
 import { send } from "./client.ts";

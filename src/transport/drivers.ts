@@ -1,5 +1,5 @@
 // Chooses the driver of the transport: uWebSockets.js if it loads, otherwise the portable one.
-// No state.
+// Keeps no state.
 
 import type { Driver } from "./driver.ts";
 import { loadUws } from "./uws/driver.ts";

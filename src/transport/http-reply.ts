@@ -1,4 +1,5 @@
-// Functions that write a reply to an open HTTP response. No state. A writer is called once per
+// Functions that write a reply to an open HTTP response. Keeps no state. A writer is called once
+// per
 // response, while the response is corked, and ends the response. `writeReplyAlone` ends it in the
 // next turn.
 

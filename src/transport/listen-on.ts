@@ -1,4 +1,4 @@
-// Makes a Node.js server listen on an address that no other process can share. No state.
+// Makes a Node.js server listen on an address that no other process can share. Keeps no state.
 
 import type { AddressInfo, Server } from "node:net";
 

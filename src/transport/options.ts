@@ -1,5 +1,5 @@
 // Schemas of the sections `transport` and `sockets`: the driver, and the limits of all sockets of a
-// node. No state.
+// node. Keeps no state.
 
 import { Type } from "typebox";
 
@@ -30,7 +30,7 @@ export const socketsOptions = Type.Object(
       maximum: 10_000_000,
       unit: "sockets",
       description:
-        "Maximum number of sockets on all listeners: HTTP, client sockets, and connections that have not sent a request yet. Further connections are closed at once. With 0, or a value above what the system allows, the limit is the process's limit of open files minus a reserve for files and Redis.",
+        "Maximum number of sockets on all listeners together. HTTP connections, client sockets, and connections that have not sent a request yet are counted. Further connections are closed at once. With 0, or a value above what the system allows, the limit is the process's limit on open files minus a reserve for files and Redis.",
     }),
     maxUnauthenticatedPerAddress: Type.Integer({
       default: 256,

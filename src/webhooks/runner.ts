@@ -35,7 +35,7 @@ const REPORT_MS = 10_000;
  */
 const MAX_SLEEP_MS = 5000;
 const LIVE = "live";
-/** Name of the state that announces gaps, in place of a partition. */
+/** Stands for the partition in the name of the state that announces gaps. */
 const GAPS = "gaps";
 
 /** A batch as it is sent. */

@@ -1,5 +1,5 @@
 // The default red dot of a message in each interface, the order of history, and the refusal of a
-// client whose token is for another device flag.
+// client whose token is for a different device flag.
 
 import { connect, group } from "../../src/client/index.ts";
 import { openShell } from "../cli/shell.ts";
@@ -114,7 +114,7 @@ t.test("the SDK reports a wrong token as auth_failed, at a login and in a stream
 const REFUSAL = "uid, device flag and token do not match";
 
 async function flagLine({ output }: ChildBroker, uid: string) {
-  const isOfUser = (line: string) => line.includes("another device flag") && line.includes(uid);
+  const isOfUser = (line: string) => line.includes("a different device flag") && line.includes(uid);
   const find = () => output().split("\n").find(isOfUser);
   for (;;) {
     const line = find();

@@ -1,4 +1,4 @@
-// Short constructors of channels for tests. No state.
+// Short constructors of channels for tests. Keeps no state.
 
 import { type ChannelRef, GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";
 

@@ -354,7 +354,7 @@ t.test(
     const texts = [exit.stdout, exit.stderr, ...replies, ...pages.map(({ text }) => text)].join();
     t.match(replies[1], /did not respond as expected/, "a hook failed");
     t.match(texts, /A hook failed/);
-    t.match(texts, /Could not read the keys/);
+    t.match(texts, /Could not read the JWT issuer's keys/);
     t.notMatch(texts, LEAK, "the replies");
     for (const token of [secret, ...tokens])
       t.notOk(texts.includes(token.replace("whsec_", "")), "no secret of a webhook and no token");

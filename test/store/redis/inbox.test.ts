@@ -289,7 +289,7 @@ t.test("inboxes work on a single Redis server", async (t) => {
     },
   );
 
-  t.test("a command to many users is stored by scripts of up to 16 copies each", async (t) => {
+  t.test("a command to many users is stored in script calls of up to 16 copies each", async (t) => {
     const own = await startRedis(t, LOG_ALL);
     const { inbox } = await startInbox(t, { url: own.url });
     const client = own.client();

@@ -59,7 +59,7 @@ export class Sequencer {
   readonly #ports: SequencerPorts;
   /**
    * `new`: the position is unknown. `live`: publications are delivered on arrival. `gap`: a
-   * publication is missing, and later ones are buffered. `catching-up`: the store is read.
+   * publication is missing, and later ones are buffered. `catching-up`: missed ones are being read.
    */
   #status: "new" | "live" | "gap" | "catching-up" | "closed" = "new";
   /** True from when the subscription is lost until it is restored. Publications are buffered. */

@@ -1,4 +1,4 @@
-// Reads and writes the event feed: the tables `events` and `onDemandEvents`. No state.
+// Reads and writes the event feed: the tables `events` and `onDemandEvents`. Keeps no state.
 //
 // A key is a partition (u8) and the number of the row's first event (u48). A value is a version,
 // followed by the fields of up to 64 events with consecutive numbers. Each event has the fields id,

@@ -1,5 +1,5 @@
 // The id of a store. The database and each WAL segment contain it, so that a different store's WAL
-// is recognised. No state.
+// is recognised. Keeps no state.
 
 import { randomBytes } from "node:crypto";
 import { closeSync, openSync, readSync } from "node:fs";

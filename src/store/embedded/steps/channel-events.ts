@@ -1,4 +1,4 @@
-// Emits the events for changes to channels and their members. No state.
+// Emits the events for changes to channels and their members. Keeps no state.
 
 import { type EventDraft, type EventFields, MAX_EVENT_UIDS } from "../../../broker/event-ports.ts";
 import type { ChannelInfo } from "../../../broker/model.ts";

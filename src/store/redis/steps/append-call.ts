@@ -1,4 +1,5 @@
-// Encodes a message for `lua/append.lua` and decodes its result from the script's reply. No state.
+// Encodes a message for `lua/append.lua` and decodes its result from the script's reply. Keeps no
+// state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { MAX_EXPIRE_S } from "../../../broker/model.ts";

@@ -1,5 +1,5 @@
 // Lists of conversations on Redis. A cheap first pass reads the newest message of each of the
-// user's channels. Then only the conversations near the requested range are read. No state.
+// user's channels. Then only the conversations near the requested range are read. Keeps no state.
 
 import { bucketOf } from "../../../broker/log-frame.ts";
 import {

@@ -1,4 +1,4 @@
-// Command inboxes on Redis. No state except the commands in progress.
+// Command inboxes on Redis. State: the commands in progress.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { InboxCommand } from "../../../broker/model.ts";

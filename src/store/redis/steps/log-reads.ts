@@ -1,4 +1,4 @@
-// Reads logs. The frames that a fork inherits are read from its source. No state.
+// Reads logs. The frames that a fork inherits are read from its source. Keeps no state.
 
 import {
   CHECK_BYTES,

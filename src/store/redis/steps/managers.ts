@@ -1,5 +1,5 @@
 // Stores managers' passwords (as hashes) and access tokens (under their hash) in keys that the
-// whole cluster shares. No state.
+// whole cluster shares. Keeps no state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ManagerStore } from "../../../broker/ports.ts";

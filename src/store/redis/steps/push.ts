@@ -1,5 +1,5 @@
 // Stores in Redis the data that decides which users need a push notification: read positions of
-// members, recent acknowledgements, and a cursor in the slot of each bucket. No state.
+// members, recent acknowledgements, and a cursor in the slot of each bucket. Keeps no state.
 
 import type { EventPosition } from "../../../broker/event-ports.ts";
 import type { PushStore } from "../../../broker/push-ports.ts";

@@ -1,6 +1,6 @@
 // User sessions in Redis: one HASH of entries and one HASH of newest logins per user
 // (`lua/session_rules.lua`). Each change is one script in the user's slot, which also publishes the
-// change. No state.
+// change. Keeps no state.
 
 import { type CloseReason, KICK_REASONS } from "../../../broker/errors.ts";
 import {

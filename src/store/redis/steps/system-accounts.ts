@@ -1,4 +1,4 @@
-// System accounts in Redis: one set that the whole cluster shares. No state.
+// System accounts in Redis: one set that the whole cluster shares. Keeps no state.
 
 import type { SystemAccountStore } from "../../../broker/ports.ts";
 import type { Keys } from "../../../redis/keys.ts";

@@ -1,5 +1,5 @@
 // Builds the arguments of scripts that write user events (`lua/user_feed.lua`). On a Redis Cluster,
-// moves the events from a user's outbox to the feed. No state.
+// moves the events from a user's outbox to the feed. Keeps no state.
 
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import { NO_DEMAND } from "../../../broker/event-demand-ports.ts";

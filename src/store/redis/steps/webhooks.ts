@@ -1,5 +1,5 @@
 // Webhook endpoints in Redis: their settings, states, parked events and attempts, in the slot that
-// the whole cluster shares. No state.
+// the whole cluster shares. Keeps no state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
