@@ -5,15 +5,15 @@ import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../broker/error
 import { closeReasonOf, RETRYABLE_NAMES } from "../protocol/native/errors.ts";
 
 export const CLIENT_MESSAGES = {
-  bad_option: "An option is invalid",
-  client_msg_no_reused: "The clientMsgNo belongs to a different message; use a new one",
+  bad_option: "Invalid option",
+  client_msg_no_reused: "The clientMsgNo belongs to another message; use a new one",
   closed: "The client is closed",
   connection_lost: "The connection was lost",
-  handler_failed: "An event handler failed",
-  not_delivered: "The connection was lost after two sends",
-  no_fetch: "No fetch on this platform",
-  no_websocket: "No WebSocket: pass the option webSocket",
-  queue_full: "Too many calls are waiting (maxQueued)",
+  handler_failed: "A handler failed",
+  not_delivered: "The connection was lost after both sends",
+  no_fetch: "No fetch function",
+  no_websocket: "No WebSocket: set the option webSocket",
+  queue_full: "Too many calls wait (maxQueued)",
   timeout: "No response in time",
   token_failed: "The token function failed",
 } as const;

@@ -18,9 +18,9 @@ export function now(): number {
 }
 
 /**
- * Calls `expired` after `ms` unless the returned function is called before that. After the machine
- * was suspended, timers run before the replies in the socket are read. The grace period lets such
- * replies arrive first.
+ * Calls `expired` after `ms` unless the returned function is called before that. When the
+ * machine wakes from sleep, timers run before replies that are already in the socket are read. The
+ * grace period lets such replies arrive first.
  */
 export function timeLimit(ms: number, expired: () => void): () => void {
   const dueAt = now() + ms;
