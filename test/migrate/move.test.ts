@@ -244,7 +244,7 @@ t.test("a folder is not migrated into a Redis that contains other data", async (
   const conflicting = mover({ ...second, redis });
   t.equal(await conflicting.isPending(), true);
   t.equal(await codeOf(conflicting.once()), "internal");
-  t.match(conflicting.state, { status: "failed", lastErr: /another folder/ });
+  t.match(conflicting.state, { status: "failed", lastErr: /a different folder/ });
   const used = redisSettings(url, { prefix: "used" });
   const store = await redisStore(t, used, first.clock);
   await store.append(draftOf());
