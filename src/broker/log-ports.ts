@@ -220,7 +220,7 @@ export type LogRead =
  * and a sweep of the driver later removes expired logs. An expired log counts as missing, or as
  * deleted if it has forks.
  *
- * Throws `disk_full`, `unavailable`, or `overloaded` if the frames in memory exceed
+ * Throws `disk_full` and `unavailable`. Throws `overloaded` if the frames in memory exceed
  * `maxActiveBytes`.
  */
 export interface LogStore {

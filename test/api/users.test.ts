@@ -130,7 +130,7 @@ t.test("POST /user/device_quit rejects a missing or unknown flag with 400", asyn
 });
 
 t.test(
-  "POST /user/onlinestatus returns one record for each uid, in the order of the request",
+  "POST /user/onlinestatus returns a record for each uid of the request, repeated uids included, in the same order",
   async (t) => {
     const api = await startApi();
     api.presence = [

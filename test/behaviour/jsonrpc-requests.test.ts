@@ -112,7 +112,7 @@ t.test("a text message that is not JSON is answered with a parse error in JSON",
   }
 });
 
-t.test("a batch as the first message is refused in JSON", async (t) => {
+t.test("a batch that is sent as the first message is refused with a JSON error", async (t) => {
   const client = await openJsonRpc(t, { port: world.clientPort });
   client.raw(JSON.stringify([{ id: 1, method: "connect", params: { protocol: 1, uid: "x" } }]));
   t.match(await client.closed, { code: 4205 });

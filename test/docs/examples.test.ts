@@ -75,35 +75,38 @@ for (const [command, file] of [
     t.pass("the pages show the messages and the streams");
   });
 
-t.test("the page of docs/examples/ai-stream keeps an answer and can regenerate it", async (t) => {
-  const broker = await startBroker(t);
-  const file = join(EXAMPLES, "ai-stream/backend.mjs");
-  const url = await startBackend(t, [process.execPath, file], {
-    API: `http://127.0.0.1:${broker.apiPort}`,
-    CLIENT: `ws://127.0.0.1:${broker.clientPort}`,
-  });
-  const page = await (await launchBrowser(t)).newPage();
-  page.on("pageerror", (error) => t.fail(`error in page.html: ${error.message}`));
-  await page.goto(`${url}/page.html`);
-  await page.fill("[name=question]", "What time is it?");
-  await page.click("#ask button");
-  const answer = "[clock] You asked: What time is it? A model would answer here, word by word. ";
-  const showsAnswers = (count: number) =>
-    eventually(async () => {
-      const lines = await page.locator("#answers p").allTextContents();
-      const buttons = await page.locator("#answers button").count();
-      return buttons === count && lines.join("|") === Array(count).fill(answer).join("|");
+t.test(
+  "the page of docs/examples/ai-stream shows an answer after a reload, and can regenerate it",
+  async (t) => {
+    const broker = await startBroker(t);
+    const file = join(EXAMPLES, "ai-stream/backend.mjs");
+    const url = await startBackend(t, [process.execPath, file], {
+      API: `http://127.0.0.1:${broker.apiPort}`,
+      CLIENT: `ws://127.0.0.1:${broker.clientPort}`,
     });
-  await eventually(async () => {
-    const [line = ""] = await page.locator("#answers p").allTextContents();
-    return line !== "";
-  });
-  await page.reload();
-  await showsAnswers(1);
-  await page.click("#answers button");
-  await showsAnswers(2);
-  t.equal(await page.textContent("#status"), "", "the page shows no error");
-});
+    const page = await (await launchBrowser(t)).newPage();
+    page.on("pageerror", (error) => t.fail(`error in page.html: ${error.message}`));
+    await page.goto(`${url}/page.html`);
+    await page.fill("[name=question]", "What time is it?");
+    await page.click("#ask button");
+    const answer = "[clock] You asked: What time is it? A model would answer here, word by word. ";
+    const showsAnswers = (count: number) =>
+      eventually(async () => {
+        const lines = await page.locator("#answers p").allTextContents();
+        const buttons = await page.locator("#answers button").count();
+        return buttons === count && lines.join("|") === Array(count).fill(answer).join("|");
+      });
+    await eventually(async () => {
+      const [line = ""] = await page.locator("#answers p").allTextContents();
+      return line !== "";
+    });
+    await page.reload();
+    await showsAnswers(1);
+    await page.click("#answers button");
+    await showsAnswers(2);
+    t.equal(await page.textContent("#status"), "", "the page shows no error");
+  },
+);
 
 async function startBackend(
   t: Test,

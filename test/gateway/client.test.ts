@@ -200,7 +200,7 @@ t.test("an error reply that cannot be encoded closes only its own connection", a
 });
 
 t.test(
-  "a state whose write failed is stored again when the client reports any state",
+  "after a write of a state failed, the next reported state is stored even if nothing changed",
   async (t) => {
     const writes: boolean[] = [];
     const { receive } = await createFixture({

@@ -177,7 +177,7 @@ t.test("a malformed request is refused with the error code of JSON-RPC", async (
 });
 
 t.test(
-  "jsonrpc, params and the id of a notification that are null are treated as missing",
+  "null is treated as missing in jsonrpc, in params and in the id of a notification",
   async (t) => {
     const codec = connected();
     const unset = { jsonrpc: null, params: null };

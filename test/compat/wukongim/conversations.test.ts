@@ -168,38 +168,41 @@ t.test(
   },
 );
 
-t.test("/conversation/sync ends before the messages in all `recents` exceed 8 MiB", async (t) => {
-  const api = await startApi();
-  api.conversations = ["a", "b", "c"].map((id, at) => {
-    const messageId = 2000 - at;
-    return conversation(id, { last: { ...message(9), messageId } });
-  });
-  const payload = Buffer.alloc(5 * 1024 * 1024, 32);
-  const messages = [message(9, { payload })];
-  api.page = { messages, headSeq: 9, more: false };
-  const listed: string[] = [];
-  let cursor: string | undefined = "";
-  while (cursor !== undefined) {
-    const body = { uid: "alice", msg_count: 2, cursor };
-    const { json, headers } = await inject(api, SYNC, { body });
-    listed.push(...json.map(({ channel_id: id, recents }: Listed) => `${id} ${recents.length}`));
-    cursor = headers["jindou-cursor"];
-  }
-  t.same(listed, ["a 1", "b 1", "c 1"]);
-  t.equal(
-    historyCalls(api).length,
-    5,
-    "each page reads one conversation too many, except the last",
-  );
-  const pages = (await sync(api, { msg_count: 2, page: 1 })).map(
-    ({ channel_id: id, recents }: Listed) => `${id} ${recents.length}`,
-  );
-  t.same(
-    pages,
-    ["a 1", "b 1", "c 0"],
-    "a page with a number contains conversations without messages beyond the limit",
-  );
-});
+t.test(
+  "/conversation/sync ends a page before the messages in all `recents` exceed 8 MiB",
+  async (t) => {
+    const api = await startApi();
+    api.conversations = ["a", "b", "c"].map((id, at) => {
+      const messageId = 2000 - at;
+      return conversation(id, { last: { ...message(9), messageId } });
+    });
+    const payload = Buffer.alloc(5 * 1024 * 1024, 32);
+    const messages = [message(9, { payload })];
+    api.page = { messages, headSeq: 9, more: false };
+    const listed: string[] = [];
+    let cursor: string | undefined = "";
+    while (cursor !== undefined) {
+      const body = { uid: "alice", msg_count: 2, cursor };
+      const { json, headers } = await inject(api, SYNC, { body });
+      listed.push(...json.map(({ channel_id: id, recents }: Listed) => `${id} ${recents.length}`));
+      cursor = headers["jindou-cursor"];
+    }
+    t.same(listed, ["a 1", "b 1", "c 1"]);
+    t.equal(
+      historyCalls(api).length,
+      5,
+      "each page reads one conversation too many, except the last",
+    );
+    const pages = (await sync(api, { msg_count: 2, page: 1 })).map(
+      ({ channel_id: id, recents }: Listed) => `${id} ${recents.length}`,
+    );
+    t.same(
+      pages,
+      ["a 1", "b 1", "c 0"],
+      "a page with a number contains conversations without messages beyond the limit",
+    );
+  },
+);
 
 t.test("/conversation/sync rejects an invalid field of a body and names it", async (t) => {
   const api = await startApi();

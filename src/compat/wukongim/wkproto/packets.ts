@@ -1,5 +1,5 @@
-// Numbers of WKProto, and the division of a connection's bytes into packets. Each `PacketSplitter`
-// owns the beginning of an incomplete packet. A packet has these fields:
+// Constants of WKProto, and the splitting of a connection's bytes into packets. Each
+// `PacketSplitter` owns the beginning of an incomplete packet. A packet has these fields:
 //
 //   type, flags   1 byte          type in the high half, flags in the low half
 //   length        1 to 4 bytes    7 bits each, lowest first; 0x80 is set in all but the last

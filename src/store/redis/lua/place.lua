@@ -1,7 +1,7 @@
 -- Writes messages into their channel's log: `open_channel` reads the head, `place_message` adds one
 -- entry, and `close_channel` writes the head once. The types of the keys are checked first, so a
 -- message that cannot be stored changes nothing except `peers`. Numbers are passed to Redis as
--- strings, because Redis would take longer to format them.
+-- strings, because Lua formats them faster than Redis does.
 
 -- Number of messages after which a channel above its maximum is due for another sweep, unless a
 -- tenth of the maximum is less.

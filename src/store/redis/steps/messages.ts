@@ -83,8 +83,8 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
     },
 
     /**
-     * Keeps the order of the calls: awaits nothing until the message is queued or the rules of its
-     * users are requested.
+     * Keeps the order of the calls: awaits nothing before the message is queued, or before the
+     * rules for its sender and recipient are requested.
      */
     async append(draft): Promise<AppendResult> {
       const names = namesOf.get(draft.key);

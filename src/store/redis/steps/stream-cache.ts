@@ -22,7 +22,10 @@ export class CachedStream {
   readonly head: StreamHead;
   readonly #incarnation: string;
   readonly #fold: StreamFold;
-  /** Number of UTF-16 code units of text before each event through `#cutIndex`. */
+  /**
+   * For each event up to and including `#cutIndex`, the number of UTF-16 code units of text before
+   * it.
+   */
   readonly #offsets: number[] = [];
   #textUnits = 0;
   /** Index of the first event that viewers are not shown. */

@@ -278,8 +278,8 @@ const VERDICTS = [
 ] as const;
 
 /**
- * Publications that the caller must send: for an ended stream its member of `activeStreams`, its seq
- * and the time of its end, followed by frames. See `library/streams.lua`.
+ * Publications that the caller must send: the frames. If the stream has ended, its member of
+ * `activeStreams`, its seq and the time at which it ended precede them. See `library/streams.lua`.
  */
 type Publications = readonly [name?: Buffer, seq?: number, endedMs?: number, ...frames: Buffer[]];
 
