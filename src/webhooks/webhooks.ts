@@ -505,10 +505,10 @@ class WebhookDispatch implements WebhookService {
     const nowMs = this.#ports.clock();
     for (const endpoint of endpoints.filter(({ isFixed }) => isFixed)) {
       const { id, version, createdAtMs, seenAtMs = createdAtMs } = endpoint;
-      const targetHash = targetHashOf(endpoint);
-      const isChanged = !this.#checkedTargets.has(id) && endpoint.targetHash !== targetHash;
+      const isChanged =
+        !this.#checkedTargets.has(id) && endpoint.targetHash !== targetHashOf(endpoint);
       if (isChanged || Math.abs(nowMs - seenAtMs) >= SEEN_INTERVAL_MS) {
-        const changes = isChanged ? { targetHash, enabledAtMs: nowMs } : {};
+        const changes = isChanged ? { targetHash: targetHashOf(endpoint), enabledAtMs: nowMs } : {};
         const text = textOf({ ...endpoint, ...changes, seenAtMs: nowMs });
         const result = await this.#ports.store.putWebhook(id, text, version, UNLIMITED);
         if (result !== "done") continue;
