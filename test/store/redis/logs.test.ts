@@ -248,19 +248,23 @@ t.test("logs whose sweep fails do not prevent the sweep of others", async (t) =>
       if (logBucket(free(`${name}${n}`)) === bucket) paths.push(`${name}${n}`);
     return paths;
   };
-  const bad = pathsOf("bad", 65); // more than a page
-  const [last = ""] = pathsOf("last", 1);
-  for (const [at, path] of [...bad, last].entries())
-    await store.createLog(free(path), draftOf({ expiresAtMs: time.nowMs + 5000 + at }));
-  for (const path of bad) {
-    const { key } = logPlace(link.keys, free(path));
-    await link.write("del", key);
-    await link.write("set", key, "a wrong type");
-  }
-  time.nowMs += 60_000;
-  await t.rejects(store.sweep());
-  const { key } = logPlace(link.keys, free(last));
-  t.equal(await redis.client().exists(key), 0, "the last log of the bucket is swept");
+  const expireBehind = async (bad: readonly string[], last: string) => {
+    for (const [at, path] of [...bad, last].entries())
+      await store.createLog(free(path), draftOf({ expiresAtMs: time.nowMs + 5000 + at }));
+    for (const path of bad) {
+      const { key } = logPlace(link.keys, free(path));
+      await link.write("del", key);
+      await link.write("set", key, "a wrong type");
+    }
+    time.nowMs += 60_000;
+    await t.rejects(store.sweep());
+    const { key } = logPlace(link.keys, free(last));
+    return (await redis.client().exists(key)) === 0;
+  };
+  const [first = "", second = ""] = pathsOf("last", 2);
+  const bad = pathsOf("bad", 100);
+  t.ok(await expireBehind(bad.slice(0, 65), first), "more than a page of failures is passed");
+  t.notOk(await expireBehind(bad.slice(65), second), "100 failures end the sweep of the bucket");
 });
 
 t.test("a closed log takes little more memory than its frames", async (t) => {
