@@ -12,8 +12,8 @@ const MAX_ID_UNITS = 256;
 const ENTRY_END = /:(\d{1,3}):(\d{1,16})(?=\||$)/g;
 
 /**
- * Function that returns the seq of the last message that the caller has in a channel, or 0 if there
- * is none.
+ * Function that returns the seq of the last message that the caller has in a channel, or 0 if the
+ * caller has no message.
  */
 export type LastSeqs = (channel: ChannelRef) => number;
 

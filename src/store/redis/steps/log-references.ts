@@ -50,8 +50,8 @@ export function createLogReferences(
   async function releaseRemoved(bucket: number, isStopped: () => boolean): Promise<void> {
     if (isStopped()) return;
     const members = await link.call("srandmember", keys.bucket("logReleases", bucket), PAGE);
-    const steps = (members as readonly Buffer[]).map(String).map((reference) => async () => {
-      if (!isStopped()) await release(reference);
+    const steps = (members as readonly Buffer[]).map((reference) => async () => {
+      if (!isStopped()) await release(String(reference));
     });
     await runEach(steps);
   }
