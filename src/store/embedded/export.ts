@@ -89,10 +89,10 @@ export async function openMoveSource(
       stream(message) {
         const stream = live.atSeq(message.key, message.messageSeq) ?? endedStream(message);
         if (stream === undefined) return undefined;
-        const log = rows.logOf(stream.number);
+        const log = rows.logOf(stream.log.number);
         if (log?.shown === undefined) throw new Error("The log of a stream is missing");
         const endedMs = stream.ending === undefined ? undefined : stream.endedMs;
-        const producers = new Map(new StoredLogs(tables).producers(stream.number));
+        const producers = new Map(new StoredLogs(tables).producers(stream.log.number));
         return {
           ...{ snapshot: stream.snapshot(), eventMarks: stream.marks(), endedMs },
           log: { state: log.shown, frames: rows.framesOf(log), producers },
@@ -109,7 +109,7 @@ export async function openMoveSource(
   function endedStream(message: Message): LiveStream | undefined {
     const ended = rows.find(message);
     if (ended === undefined) return undefined;
-    const place = { number: ended.log.number, nowMs: 0, limits };
+    const place = { log: ended.log, nowMs: 0, limits };
     const stream = new LiveStream(memtable.channel(message.key), message, place);
     rows.restore(stream, ended.log);
     return stream;

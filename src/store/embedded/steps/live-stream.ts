@@ -23,6 +23,7 @@ import {
 import { eventMark, SHARED_ID } from "../../event-ids.ts";
 import { snapshotBytes } from "../../held-bytes.ts";
 import type { MemtableChannel } from "../engine/memtable.ts";
+import type { OpenLog } from "./open-logs.ts";
 
 /** Approximate memory of an event, a stream, an event id and a text offset, without strings. */
 const EVENT_BYTES = 160;
@@ -69,8 +70,8 @@ export function withStream(message: Message, stream: StreamSnapshot | undefined)
 export class LiveStream {
   readonly channel: MemtableChannel;
   readonly head: StreamHead;
-  /** Number of the stream's log. */
-  readonly number: number;
+  /** The stream's log, or a copy of its head that is no longer in memory. */
+  readonly log: Pick<OpenLog, "number" | "text">;
   /** Time at which the last event was assigned, on the clock of `LiveStreams.now`. */
   lastEventMs: number;
   /** Number of visible events when the newest checkpoint began. */
@@ -100,14 +101,18 @@ export class LiveStream {
     channel: MemtableChannel,
     head: StreamHead,
     {
-      number,
+      log,
       nowMs,
       limits,
-    }: { readonly number: number; readonly nowMs: number; readonly limits: ViewLimits },
+    }: {
+      readonly log: Pick<OpenLog, "number" | "text">;
+      readonly nowMs: number;
+      readonly limits: ViewLimits;
+    },
   ) {
     this.channel = channel;
     this.head = head;
-    this.number = number;
+    this.log = log;
     this.lastEventMs = nowMs;
     this.#fold = new StreamFold(head, limits);
     this.#view = new StreamView(head, limits);

@@ -116,10 +116,9 @@ export class LiveStreams {
     if (this.#memory + bytes > this.#limits.maxActiveBytes) throw new BrokerError("overloaded");
   }
 
-  /** Adds a stream. `number` is the number of its log. */
-  add(channel: MemtableChannel, head: StreamHead, number: number): LiveStream {
+  add(channel: MemtableChannel, head: StreamHead, log: LiveStream["log"]): LiveStream {
     const { view: limits } = this.#limits;
-    const stream = new LiveStream(channel, head, { number, nowMs: this.now(), limits });
+    const stream = new LiveStream(channel, head, { log, nowMs: this.now(), limits });
     const streams = this.#byChannel.get(head.key);
     if (streams === undefined) this.#byChannel.set(head.key, [stream]);
     else streams.push(stream);
@@ -172,7 +171,7 @@ export class LiveStreams {
       if (log === undefined) continue;
       const message = this.#rows.messageOf(log);
       if (message === undefined) continue; // the message has been removed
-      const stream = this.add(this.#memtable.channel(message.key), message, number);
+      const stream = this.add(this.#memtable.channel(message.key), message, log);
       this.change(stream, () => this.#rows.restore(stream, log));
       if (replayed.has(number)) this.markDirty(stream);
     }

@@ -141,7 +141,11 @@ export class OpenLogs {
   }
 
   find(name: LogName): OpenLog | undefined {
-    const text = logNameText(name);
+    return this.findText(logNameText(name));
+  }
+
+  /** Like `find`, for a name as `logNameText` returns it. */
+  findText(text: string): OpenLog | undefined {
     const log = this.#byName.get(text);
     if (log !== undefined) return log;
     const number = this.#rows.find(text);

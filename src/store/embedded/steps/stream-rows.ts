@@ -73,7 +73,7 @@ export class StreamRows {
   put(stream: LiveStream): void {
     const { streamsActive, streamEnds } = this.#ports.tables;
     const { head, channel, endedMs, flushing } = stream;
-    const active = numberKey(stream.number);
+    const active = numberKey(stream.log.number);
     if (!stream.isEndedBefore(flushing)) {
       void streamsActive.put(active, PRESENT);
       return;

@@ -71,7 +71,7 @@ export class StreamChanges {
     const { record, message } = assigned;
     const terms = { contentType, ttlS: undefined, expiresAtMs: undefined, origin: undefined };
     const log = this.#logs.create(logNameOf(message), emptyState(terms, newIncarnation()));
-    const stream = live.add(record.channel, message, log.number);
+    const stream = live.add(record.channel, message, log);
     this.#started = { ...assigned, stream };
     return stream;
   }
@@ -146,8 +146,8 @@ export class StreamChanges {
     return type === STREAM_END ? this.#ports.assigner.timeAfterAll(this.nowMs) : 0;
   }
 
-  logOf({ head }: LiveStream): OpenLog {
-    const log = this.#ports.logs.find(logNameOf(head));
+  logOf({ log: { text } }: LiveStream): OpenLog {
+    const log = this.#ports.logs.findText(text);
     if (log === undefined) throw new Error("The log of an active stream is missing");
     return log;
   }
