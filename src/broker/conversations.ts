@@ -11,13 +11,7 @@ import {
 import { BrokerError } from "./errors.ts";
 import { assertId } from "./ids.ts";
 import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
-import type {
-  Announcer,
-  Clock,
-  ConversationChange,
-  ConversationSelection,
-  ConversationStore,
-} from "./ports.ts";
+import type { Announcer, Clock, ConversationChange, ConversationStore } from "./ports.ts";
 
 /**
  * Maximum number of lists that are built at the same time. Each of them uses part of every
@@ -64,7 +58,12 @@ export interface ConversationFilter {
   readonly excludedTypes: readonly number[];
 }
 
-interface FilteredSelection extends Selection, Pick<ConversationSelection, "pendingMs"> {
+interface FilteredSelection extends Selection {
+  /**
+   * Time in Unix milliseconds. The next selection since this time contains every change that this
+   * one lacks.
+   */
+  readonly upToMs: number;
   /** Returns the channels of all conversations, including those that do not pass the filter. */
   channels(): readonly ChannelRef[];
 }
@@ -188,7 +187,8 @@ export function createConversations({
         const sinceMs = await sinceMsOf(uid, version);
         const query = { uid, sinceMs, limit, cursor, lookBackMs };
         const { selection, list } = await pageOf(query, { onlyUnread, excludedTypes });
-        return { ...selection, channels: list.channels, pendingMs: list.pendingMs };
+        const { channels, newestChangeMs, pendingMs = Infinity } = list;
+        return { ...selection, channels, upToMs: Math.min(newestChangeMs, pendingMs) };
       }),
 
     among: (uid, channels) => {

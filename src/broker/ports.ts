@@ -424,8 +424,9 @@ export interface ConversationSelection {
   /** True if `heads` contains all conversations changed since `sinceMs`, regardless of `count`. */
   readonly isComplete: boolean;
   /**
-   * Time (Unix milliseconds) of the newest change of the user's conversations so far, or a later
-   * time. The time of a future change may be lower, but by at most `lookBackMs` of the driver.
+   * Time (Unix milliseconds) of the newest change of the user's conversations when the read began,
+   * or a later time. A change that `heads` lacks may have a lower time, but by at most `lookBackMs`
+   * of the driver.
    */
   readonly newestChangeMs: number;
   /**

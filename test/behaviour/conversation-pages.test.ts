@@ -225,3 +225,41 @@ t.test("a cursor that cannot be read is refused with bad_cursor", async (t) => {
   t.equal(await sync({ uid: alice, cursor: 1 }), "400 bad_request");
   t.same((await overHttp(alice)(cursor, 9)).list.length, 2, "the right cursor still works");
 });
+
+// Covers [decisions: Paging of conversations]
+t.test(
+  "a change that is made while the list is read is in the list or in the next one",
+  async (t) => {
+    const alice = world.name("alice");
+    const peers = range(1, 200).map((n) => `${alice}-${n}`);
+    await Promise.all(peers.map((uid) => world.send(uid, person(alice), "x", RED)));
+    const versionOf = ({ state }: Listed) => Number(state.slice(state.lastIndexOf(",") + 1));
+    const random = new Random(19);
+    for (let round = 1; round <= volume(80, "JINDOU_TEST_ROUNDS"); round++) {
+      const limit = round % 2 === 0 ? undefined : 60;
+      const callerStates = new Map<string, string>();
+      let version = 0;
+      const sync = async () => {
+        const list = await readAll(overHttp(alice, { version }), limit);
+        for (const { id, state } of list) callerStates.set(id, state);
+        version = Math.max(version, ...list.map(versionOf));
+      };
+      const isNewPeer = random.below(3) === 0;
+      const changes = range(1, 60).map(async (n) => {
+        const uid = isNewPeer && n % 10 === 0 ? `${alice}-new-${round}-${n}` : random.pick(peers);
+        if (n % 4 !== 0 || !peers.includes(uid)) return world.send(uid, person(alice), "y", RED);
+        const target = { uid: alice, channel_id: uid, channel_type: 1 };
+        return world.ok("/conversations/setUnread", { ...target, unread: random.below(3) });
+      });
+      await sync();
+      await Promise.all(changes);
+      await sync();
+      const now = (await overHttp(alice)(undefined)).list;
+      const stale = now.filter(
+        ({ id, state }) =>
+          callerStates.get(id)?.replace(/,\d+$/, "") !== state.replace(/,\d+$/, ""),
+      );
+      t.same(idsOf(stale), [], `round ${round}, seed 19`);
+    }
+  },
+);

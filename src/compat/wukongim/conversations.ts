@@ -200,7 +200,7 @@ export function createConversationCalls(
       const list = await writeList(messages, selection.heads.slice(from), {
         ...{ uid, limit, lastSeqs, version, toJson },
         isWhole: page > 0,
-        maxVersion: selection.pendingMs,
+        maxVersion: selection.upToMs,
       });
       const reply = jsonReply(list.json);
       const next = page > 0 ? undefined : selection.cursorAfter(list.count);

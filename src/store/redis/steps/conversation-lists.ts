@@ -80,15 +80,23 @@ export function createConversationLists(
   const turns = new Turns();
   const retentionMs = limits.retentionS === 0 ? Infinity : limits.retentionS * 1000;
 
-  async function channelKeysOf(uid: string): Promise<readonly ChannelKey[]> {
-    const [ids, people] = await Promise.all([
+  /**
+   * Returns the channels of the user's conversations. `newestId` is the newest id that a single
+   * server had assigned before, and 0 on a Redis Cluster, where each bucket has its own ids.
+   */
+  async function channelKeysOf(
+    uid: string,
+  ): Promise<{ readonly keys: readonly ChannelKey[]; readonly newestId: number }> {
+    // On a single server, the calls are executed in the order in which they are made here.
+    const [counter, ids, people] = await Promise.all([
+      link.isCluster ? null : link.call("get", idCounterOf(link, 0).key),
       groups.indexed(uid),
       link.call("zrange", link.keys.user("peers", uid), 0, -1),
     ]);
     const keys: ChannelKey[] = ids.map((id) => `${GROUP_CHANNEL}:${id}`);
     for (const peer of people as readonly Buffer[])
       keys.push(channelKey({ id: peer.toString(), type: PERSON_CHANNEL }, uid));
-    return keys;
+    return { keys, newestId: Number(counter) };
   }
 
   async function byBase(
@@ -135,8 +143,8 @@ export function createConversationLists(
 
   /**
    * Reads the newest message of each channel, except channels that the filter certainly excludes.
-   * Also removes some peers without messages. `newestId` is the newest id that the counters have
-   * assigned (see `newestChangeMs`).
+   * Also removes some peers without messages. `newestId` is the newest id that the counters of the
+   * channels have assigned.
    */
   async function readOrder(
     uid: string,
@@ -173,10 +181,7 @@ export function createConversationLists(
     };
     await slice.each(pieces, (piece) => semaphore.run(() => read(piece)));
     for (const key of unused.slice(0, REMOVED_PEERS)) await removePeer(uid, channelOf(key, uid).id);
-    // A single server runs the scripts one after another. The lowest id is used, because a change
-    // that follows the first script may be missing from the result.
-    const newestId = link.isCluster ? Math.max(0, ...counters) : Math.min(...counters);
-    return { newestId: Number.isFinite(newestId) ? newestId : 0, newest };
+    return { newestId: Math.max(0, ...counters), newest };
   }
 
   async function readStates(
@@ -264,11 +269,14 @@ export function createConversationLists(
   return {
     async newestConversations(uid, range) {
       const { sinceMs, onlyUnread = false, excludedTypes = [] } = range;
-      const all = await channelKeysOf(uid);
+      const { keys: all, newestId: firstId } = await channelKeysOf(uid);
       const isExcluded = (key: ChannelKey) =>
         excludedTypes.includes(isGroup(key) ? GROUP_CHANNEL : PERSON_CHANNEL);
       const keys = excludedTypes.length === 0 ? all : all.filter((key) => !isExcluded(key));
-      const { newestId, newest } = await readOrder(uid, keys, { sinceMs, onlyUnread });
+      const { newestId: lastId, newest } = await readOrder(uid, keys, { sinceMs, onlyUnread });
+      // The list may lack changes with later ids on a single server. On a Redis Cluster, the ids of
+      // two buckets cannot be compared, and the look-back covers the difference.
+      const newestId = link.isCluster ? lastId : firstId;
       return {
         ...(await selectNewest(newest, range, (channels) => readHeads(uid, channels))),
         newestChangeMs: newestId === 0 ? 0 : messageTimeMs(newestId),
