@@ -4,6 +4,7 @@ import * as fs from "node:fs";
 import { join } from "node:path";
 import { open } from "lmdb";
 import type { WalFiles } from "../../../src/store/embedded/engine/wal.ts";
+import { appendOf, free, draftOf as logDraftOf } from "../../contract/log-fixture.ts";
 import { codeOf, draftOf, retryOf } from "../../contract/store-fixture.ts";
 import { commandRetryOf } from "../../contract/store-inbox-fixture.ts";
 import { t } from "../../support/suite.ts";
@@ -160,5 +161,38 @@ t.test(
       "the other messages of the batch are stored",
     );
     t.same(await seqsIn(store), [1, 2]);
+  },
+);
+
+t.test(
+  "calls to an unreadable log are refused, and the other calls of the batch succeed",
+  async (t) => {
+    const path = testFolder(t);
+    const before = await openStore(t, path);
+    for (const name of ["bad", "good"]) await before.createLog(free(name), logDraftOf());
+    await before.close();
+    const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
+    const heads = env.openDB<Buffer, Buffer>({
+      ...{ name: "logHeads", keyEncoding: "binary", encoding: "binary" },
+    });
+    const [first = Buffer.alloc(0)] = heads.getKeys({});
+    for (const value of [Buffer.from([0x92, 99, 0]), Buffer.from([0xdc, 99])]) {
+      await heads.put(Buffer.from(first), value);
+      const store = await openStore(t, path);
+      const append = appendOf(["x"]);
+      const calls = [
+        store.append(draftOf()),
+        store.appendLog(free("bad"), append),
+        store.appendLog(free("good"), append),
+        store.createLog(free("bad"), logDraftOf()),
+        store.deleteLog(free("bad")),
+        store.append(draftOf()),
+      ];
+      t.same(await Promise.all(calls.map((call) => codeOf(call))), [
+        ...[undefined, "internal", undefined, "internal", "internal", undefined],
+      ]);
+      await store.close();
+    }
+    await env.close();
   },
 );

@@ -62,6 +62,10 @@ export class LogChanges implements LogTime {
     this.idleMs = idleMs;
   }
 
+  get isEmpty(): boolean {
+    return this.#changes.length === 0;
+  }
+
   create(name: LogName, state: LogState): OpenLog {
     const { logs, storedLogs } = this.#ports;
     const number = storedLogs.nextNumber();

@@ -4,10 +4,13 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
+import { toBrokerError } from "../../lifecycle.ts";
 import type { Appends, QueuedStep } from "./append.ts";
 
 /** Changes of one call, applied in memory and written to the frame of the batch. */
 interface CallChanges {
+  /** True if nothing was changed. */
+  readonly isEmpty: boolean;
   /** Makes the changes visible and publishes them. */
   commit(publish: (event: ClusterEvent) => void): void;
   rollBack(): void;
@@ -54,8 +57,9 @@ class QueuedCall<Changes extends CallChanges, Result> implements QueuedStep {
     try {
       this.#result = { value: this.#decide(this.#changes) };
     } catch (error) {
-      if (!(error instanceof BrokerError)) throw error;
-      this.reject(error);
+      // An unreadable row must not fail the other calls of the batch.
+      if (!(error instanceof BrokerError) && !this.#changes.isEmpty) throw error;
+      this.reject(toBrokerError(error));
     }
   }
 

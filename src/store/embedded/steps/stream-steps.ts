@@ -152,6 +152,10 @@ export class StreamChanges {
     return log;
   }
 
+  get isEmpty(): boolean {
+    return this.#logs.isEmpty && this.#started === undefined && this.#events.length === 0;
+  }
+
   get logs(): LogChanges {
     return this.#logs;
   }
