@@ -171,6 +171,7 @@ const ROOMS: Readonly<Record<string, Room>> = {
       "store/newest-channels.ts",
       "store/newest-ends.ts",
       "store/payload-hash.ts",
+      "store/sweep-failures.ts",
     ],
     packages: [],
     node: [...PURE_NODE, "node:timers/promises"],

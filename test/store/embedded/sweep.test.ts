@@ -5,9 +5,12 @@ import { join } from "node:path";
 import { open } from "lmdb";
 import type { Test } from "tap";
 import type { DeviceFlag, SessionRecord } from "../../../src/broker/model.ts";
+import { STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
 import { LOGIN_TTL_MS, LOGOUT_TTL_MS } from "../../../src/broker/ports.ts";
 import type { EmbeddedOptions } from "../../../src/store/embedded/store.ts";
+import { free, draftOf as logDraftOf } from "../../contract/log-fixture.ts";
 import { codeOf, draftOf } from "../../contract/store-fixture.ts";
+import { commandOf } from "../../contract/store-inbox.ts";
 import { eventOf } from "../../contract/store-stream-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
@@ -206,4 +209,52 @@ t.test("logins survive a restart and are removed after their lifetime", async (t
   // Each sweep examines a part of the table.
   for (let round = 0; round < 2; round++) await store.sweep();
   t.equal(await countIn(t, path, "logins"), 3, "the logins of late, u1 and u2 are left");
+});
+
+t.test("a row that cannot be read does not keep the sweep from removing the others", async (t) => {
+  const limits = { maxChannelMessages: 5 };
+  const { path, time, store: opening } = setUp(t, limits);
+  const store = await opening;
+  const group = (id: string) => ({ key: `2:${id}` as const, channel: { id, type: 2 } as const });
+  for (const n of ["1", "2", "3"]) {
+    const channel = group(`expired-${n}`);
+    await store.append(draftOf({ ...channel, expireS: 10 }));
+    for (const type of [STREAM_START, STREAM_END])
+      await store.streamEvent(eventOf(type, "", { ...channel, clientMsgNo: `s${n}`, expireS: 10 }));
+    await store.createLog(free(`log-${n}`), logDraftOf({ expiresAtMs: time.nowMs + 1000 }));
+    await store.appendCommand(commandOf({ recipients: [`u${n}`], expireS: 10 }));
+    await store.putAccessToken(Buffer.from(n), "manager", time.nowMs + 10_000);
+  }
+  for (const n of ["1", "2", "3"])
+    for (let i = 0; i < 20; i++) await store.append(draftOf(group(`long-${n}`)));
+  await store.close();
+
+  const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
+  await env.openDB({ name: "heads" }).put("2:long-1", [99]);
+  for (const [name, at] of [
+    ["log", 1], // a stream in the first channel
+    ["logHeads", 1],
+    ["commandCopies", 0],
+  ] as const) {
+    const table = env.openDB<Buffer, Buffer>({
+      ...{ name, keyEncoding: "binary", encoding: "binary" },
+    });
+    const key = Buffer.from([...table.getKeys({})][at] ?? "");
+    const value = Buffer.from(table.get(key) ?? "");
+    value[name === "logHeads" ? 1 : 0] = 99; // the version
+    await table.put(key, value);
+  }
+  await env.close();
+
+  const reopened = await openStore(t, path, { clock: () => time.nowMs, ...limits });
+  time.nowMs += 10_000_000;
+  for (const round of [1, 2]) {
+    t.equal(await codeOf(reopened.sweep()), "internal", `sweep ${round} reports the error`);
+    await reopened.checkpoint();
+    const left = ["expiry", "logHeads", "commands", "commandCopies", "tokens"];
+    const counts = await Promise.all(left.map((name) => countIn(t, path, name)));
+    t.same(counts, [1, 2, 1, 1, 0], `sweep ${round} leaves only what cannot be read`);
+    for (const n of ["2", "3"])
+      t.same((await seqsIn(reopened, `2:long-${n}`)).length, 5, `long-${n} is trimmed`);
+  }
 });

@@ -11,6 +11,7 @@ import type {
 } from "../../../broker/ports.ts";
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
 import { assertFits, isTooLong } from "../../command-draft.ts";
+import { SweepFailures } from "../../sweep-failures.ts";
 import { decodeRecord } from "../engine/record.ts";
 import type { RepeatableDraft } from "./assigner.ts";
 import { acknowledgeStep, appendStep, type CommandPorts, expireStep } from "./commands.ts";
@@ -159,14 +160,18 @@ export class Inbox implements InboxStore {
   async sweep(nowMs: number, isClosed: () => boolean): Promise<void> {
     const { commands } = this.#ports.tables;
     const bounds = { end: commandKey(nowMs + 1), limit: MAX_SWEPT_COMMANDS };
-    for (;;) {
-      const keys = [...commands.getKeys(bounds)];
-      await this.#expire(keys);
-      if (keys.length === 0 || isClosed()) return;
-    }
+    const failures = new SweepFailures();
+    let after: Buffer | undefined;
+    do {
+      const start = after === undefined ? {} : { start: after, exclusiveStart: true };
+      const keys = [...commands.getKeys({ ...start, ...bounds })];
+      after = await this.#expire(keys, failures);
+    } while (after !== undefined && !isClosed());
+    failures.throwFirst();
   }
 
-  async #expire(commands: readonly Buffer[]): Promise<void> {
+  /** Removes the first commands and their copies. Returns the key of the last one of them. */
+  async #expire(commands: readonly Buffer[], failures: SweepFailures): Promise<Buffer | undefined> {
     const { commandCopies } = this.#ports.tables;
     const steps: Promise<void>[] = [];
     const add = ({ promise, step }: ReturnType<typeof expireStep>) => {
@@ -174,15 +179,19 @@ export class Inbox implements InboxStore {
       steps.push(promise);
     };
     let size = 0;
+    let last: Buffer | undefined;
     for (const command of commands) {
-      const copies = readCopies(commandCopies.get(command));
+      last = command;
+      const copies = await failures.attempt(() => readCopies(commandCopies.get(command)));
+      if (copies === undefined) continue;
       for (let at = 0; at < copies.length; at += MAX_SWEPT_COPIES)
         add(expireStep(copies.slice(at, at + MAX_SWEPT_COPIES), undefined));
       add(expireStep([], command));
       size += copies.length;
       if (size >= MAX_SWEPT_COPIES) break;
     }
-    await Promise.all(steps);
+    await Promise.all(steps.map((step) => failures.attempt(() => step)));
+    return last;
   }
 
   refuse(): void {

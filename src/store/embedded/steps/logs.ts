@@ -30,6 +30,7 @@ import {
   MAX_FORK_DEPTH,
 } from "../../../broker/log-ports.ts";
 import type { Clock } from "../../../broker/ports.ts";
+import { SweepFailures } from "../../sweep-failures.ts";
 import type { Appends } from "./append.ts";
 import { type LogCallPorts, LogChanges } from "./log-changes.ts";
 import {
@@ -147,13 +148,14 @@ export function createLogs(ports: LogPorts): EmbeddedLogs {
 
     async sweep(isClosed) {
       const dueMs = Math.max(clock(), idleClock());
+      const failures = new SweepFailures();
       let page = storedLogs.due(dueMs, undefined, SWEEP_PAGE);
       while (page.length > 0 && !isClosed()) {
-        await Promise.all(
-          page.map(({ number }) => call((changes) => rules.expire(number, changes), 0)),
-        );
+        const expire = (number: number) => call((changes) => rules.expire(number, changes), 0);
+        await Promise.all(page.map(({ number }) => failures.attempt(() => expire(number))));
         page = storedLogs.due(dueMs, page.at(-1)?.key, SWEEP_PAGE);
       }
+      failures.throwFirst();
     },
   };
 }
@@ -286,16 +288,20 @@ export class LogRules {
    * removed in the same way.
    */
   #remove(log: OpenLog, changes: LogChanges): void {
-    let removed: OpenLog | undefined = log;
-    while (removed !== undefined) {
-      const origin: ForkPoint | undefined = removed.assigned.terms.origin;
-      changes.change(removed, { status: "removed" });
+    // All logs are read before the first change: if one cannot be read, nothing is changed.
+    const removed: OpenLog[] = [];
+    let kept: OpenLog | undefined;
+    for (let next: OpenLog | undefined = log; next !== undefined; ) {
+      removed.push(next);
+      const origin: ForkPoint | undefined = next.assigned.terms.origin;
       const source: OpenLog | undefined = origin && this.#ports.logs.byNumber(origin.number);
-      if (source === undefined) return;
-      const forks: number = source.assigned.forks - 1;
-      changes.change(source, { forks });
-      removed = forks === 0 && source.assigned.status === "deleted" ? source : undefined;
+      const isLastFork: boolean =
+        source?.assigned.forks === 1 && source.assigned.status === "deleted";
+      kept = isLastFork ? undefined : source;
+      next = isLastFork ? source : undefined;
     }
+    for (const each of removed) changes.change(each, { status: "removed" });
+    if (kept !== undefined) changes.change(kept, { forks: kept.assigned.forks - 1 });
   }
 
   /** Returns the initial state of a log, or the reason why the log cannot be created. */

@@ -5,6 +5,7 @@
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
+import { runEach, SweepFailures } from "../../sweep-failures.ts";
 import {
   type ChannelRow,
   type ChannelRows,
@@ -113,40 +114,65 @@ export class Sweep {
   }
 
   async #sweep(): Promise<number> {
-    const nowMs = this.#ports.clock();
-    let removed = await this.#removeExpired(nowMs);
+    const { inbox, logCalls, sweepLogins, sweepDevices, clock } = this.#ports;
+    const nowMs = clock();
     const isClosed = () => this.#isClosed;
-    removed += await trimAll(this.#ports, nowMs, isClosed);
-    await this.#ports.inbox.sweep(nowMs, isClosed);
-    await this.#ports.logCalls.sweep(isClosed);
-    await this.#removeTokens(nowMs);
-    await this.#ports.sweepLogins(nowMs);
-    await this.#ports.sweepDevices(nowMs);
+    let removed = 0;
+    await runEach([
+      async () => {
+        removed += await this.#removeExpired(nowMs);
+      },
+      async () => {
+        removed += await trimAll(this.#ports, nowMs, isClosed);
+      },
+      () => inbox.sweep(nowMs, isClosed),
+      () => logCalls.sweep(isClosed),
+      () => this.#removeTokens(nowMs),
+      () => sweepLogins(nowMs),
+      () => sweepDevices(nowMs),
+    ]);
     return removed;
   }
 
   async #removeExpired(nowMs: number): Promise<number> {
     const { tables } = this.#ports;
     const end = expiryKey(nowMs + 1, Buffer.alloc(0));
+    const failures = new SweepFailures();
     let removed = 0;
     let after: Buffer | undefined;
     let keys: readonly Buffer[];
     do {
       const start = after === undefined ? {} : { start: after, exclusiveStart: true };
       keys = [...tables.expiry.getKeys({ ...start, end, limit: ENTRIES_PER_STEP })];
-      const entries = keys.map((key) => this.#expiredAt(key)).filter((entry) => !entry.isInMemory);
-      if (entries.length > 0)
-        await commit(
-          tables,
-          () => {
-            for (const entry of entries) this.#remove(entry);
-          },
-          "reclaim",
-        );
-      removed += entries.length;
+      const entries: ExpiredEntry[] = [];
+      for (const key of keys) {
+        const entry = await failures.attempt(() => this.#expiredAt(key));
+        if (entry?.isInMemory === false) entries.push(entry);
+      }
+      removed += await this.#removeAll(entries, failures);
       after = keys.at(-1);
     } while (keys.length === ENTRIES_PER_STEP && !this.#isClosed);
+    failures.throwFirst();
     return removed;
+  }
+
+  /** Removes the entries, one by one if they cannot be removed together. */
+  async #removeAll(entries: readonly ExpiredEntry[], failures: SweepFailures): Promise<number> {
+    if (entries.length === 0) return 0;
+    const remove = async (removed: readonly ExpiredEntry[]) => {
+      const steps = () => {
+        for (const entry of removed) this.#remove(entry);
+      };
+      await commit(this.#ports.tables, steps, "reclaim");
+      return removed.length;
+    };
+    try {
+      return await remove(entries);
+    } catch {
+      let removed = 0;
+      for (const entry of entries) removed += (await failures.attempt(() => remove([entry]))) ?? 0;
+      return removed;
+    }
   }
 
   #expiredAt(key: Buffer): ExpiredEntry {
@@ -189,8 +215,8 @@ export class Sweep {
 }
 
 /**
- * Trims the channels in the queue. Trims all channels if there is a retention time, after a start
- * and after a failure. Returns the number of removed messages.
+ * Trims the channels in the queue. Trims all channels if there is a retention time, and after a
+ * start. Returns the number of removed messages.
  */
 async function trimAll(ports: SweepPorts, nowMs: number, isClosed: () => boolean): Promise<number> {
   const { retentionMs, trimQueue, tables } = ports;
@@ -198,16 +224,18 @@ async function trimAll(ports: SweepPorts, nowMs: number, isClosed: () => boolean
   const queued = trimQueue.takeAll();
   const pages =
     retentionMs < Infinity || queued === undefined ? allChannels(tables) : inPages([...queued]);
+  const failures = new SweepFailures();
   let removed = 0;
   try {
     for (const keys of pages) {
       for (const key of keys) {
-        let count: number;
+        let count: number | undefined;
         do {
           if (isClosed()) return removed;
-          count = await trim(ports, key, nowMs);
-          removed += count;
-        } while (count >= ENTRIES_PER_STEP);
+          count = await failures.attempt(() => trim(ports, key, nowMs));
+          if (count === undefined) trimQueue.add(key);
+          else removed += count;
+        } while (count !== undefined && count >= ENTRIES_PER_STEP);
       }
       await new Promise(setImmediate);
     }
@@ -215,6 +243,7 @@ async function trimAll(ports: SweepPorts, nowMs: number, isClosed: () => boolean
     trimQueue.failed();
     throw error;
   }
+  failures.throwFirst();
   return removed;
 }
 

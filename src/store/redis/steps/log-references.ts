@@ -2,11 +2,12 @@
 // its fork. When the fork is removed, the reference stays in the key `logReleases` of the fork's
 // bucket until the source has released it. A sweep completes interrupted steps.
 
+import { runEach } from "../../sweep-failures.ts";
 import type { Operations } from "../operations.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import { logPlace, namesIn } from "./log-head.ts";
 import type { LogReads } from "./log-reads.ts";
-import { ALL_BUCKETS, bucketsWithWork, runEach, sweepDue } from "./sweep-buckets.ts";
+import { ALL_BUCKETS, bucketsWithWork, sweepDue } from "./sweep-buckets.ts";
 
 /** Age at which a reference without a fork is released. */
 const REFERENCE_MS = 60_000;

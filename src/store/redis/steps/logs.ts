@@ -27,6 +27,7 @@ import {
   type LogStore,
   MAX_FORK_DEPTH,
 } from "../../../broker/log-ports.ts";
+import { runEach } from "../../sweep-failures.ts";
 import type { Operations } from "../operations.ts";
 import type { RedisStorePorts } from "../ports.ts";
 import {
@@ -43,7 +44,7 @@ import {
 } from "./log-head.ts";
 import { createLogReads, firstFrame } from "./log-reads.ts";
 import { createLogReferences } from "./log-references.ts";
-import { ALL_BUCKETS, bucketsWithWork, runEach, sweepDue } from "./sweep-buckets.ts";
+import { ALL_BUCKETS, bucketsWithWork, sweepDue } from "./sweep-buckets.ts";
 
 const MISSING = 1;
 const DELETED = 2;

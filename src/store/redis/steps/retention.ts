@@ -4,8 +4,9 @@
 
 import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript } from "../../../redis/script.ts";
+import { SweepFailures } from "../../sweep-failures.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
-import { ALL_BUCKETS, bucketsWithWork, MAX_FAILURES, type ScoreRange } from "./sweep-buckets.ts";
+import { ALL_BUCKETS, bucketsWithWork, type ScoreRange } from "./sweep-buckets.ts";
 
 const RECLAIM = loadScript(lua("reclaim"), lua("entry"), lua("snapshot"));
 
@@ -118,9 +119,9 @@ export class Sweep {
     const nowMs = await clockAt(link.primaryOf(due));
     let removed = 0;
     let channels: readonly string[];
-    // A channel that could not be reclaimed keeps its place. It does not block the others.
+    const failures = new SweepFailures();
+    /** Channels that could not be reclaimed. They keep their place in `due`. */
     const failed = new Set<string>();
-    let failure: unknown;
     do {
       channels = [];
       for (const range of this.#rangesAt(nowMs)) {
@@ -129,15 +130,12 @@ export class Sweep {
       }
       for (const key of channels) {
         if (this.#isStopped) return removed;
-        try {
-          removed += await this.#reclaim(key, due, nowMs);
-        } catch (error) {
-          failure ??= error;
-          if (failed.add(key).size >= MAX_FAILURES) throw failure;
-        }
+        const count = await failures.attempt(() => this.#reclaim(key, due, nowMs));
+        if (count === undefined) failed.add(key);
+        removed += count ?? 0;
       }
     } while (channels.length > 0);
-    if (failure !== undefined) throw failure;
+    failures.throwFirst();
     return removed;
   }
 

@@ -4,13 +4,12 @@
 import { BUCKETS } from "../../../broker/log-frame.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import { loadScript } from "../../../redis/script.ts";
+import { SweepFailures } from "../../sweep-failures.ts";
 import { lua } from "../ports.ts";
 
 export type ScoreRange = readonly [from: string, to: string];
 
 const MEMBERS_PER_PAGE = 64;
-/** Number of failures after which the sweep of a bucket ends, because its server probably fails. */
-export const MAX_FAILURES = 100;
 
 const SWEEP_BUCKETS = loadScript(lua("sweep_buckets"));
 
@@ -31,20 +30,10 @@ export async function bucketsWithWork(
   return positions.map((position) => position - 1);
 }
 
-/** Runs the steps one after another. Throws the first error after the last step. */
-export async function runEach(steps: readonly (() => Promise<unknown>)[]): Promise<void> {
-  let failure: unknown;
-  for (const step of steps)
-    await step().catch((error: unknown) => {
-      failure ??= error;
-    });
-  if (failure !== undefined) throw failure;
-}
-
 /**
  * Processes the members of a sorted set whose score is at most `nowMs`, one after another. `process`
- * returns false if its member stays due. A member that cannot be processed does not block the
- * others: the first error is thrown after the last member, or after `MAX_FAILURES` errors.
+ * returns false if its member stays due. Throws the first error after the last member, or after
+ * too many errors.
  */
 export async function sweepDue(
   link: RedisLink,
@@ -60,8 +49,7 @@ export async function sweepDue(
   },
 ): Promise<void> {
   if (isStopped()) return;
-  let failure: unknown;
-  let failures = 0;
+  const failures = new SweepFailures();
   let left = 0;
   let texts: readonly string[];
   do {
@@ -69,15 +57,10 @@ export async function sweepDue(
     const reply = (await link.call("zrangebyscore", key, ...range)) as readonly Buffer[];
     texts = reply.map(String);
     for (let at = 0; at < texts.length && !isStopped(); at += 2) {
-      if (failures >= MAX_FAILURES) throw failure;
       const [member = "", score = ""] = texts.slice(at, at + 2);
-      const isProcessed = await process(member, score).catch((error: unknown) => {
-        failure ??= error;
-        failures += 1;
-        return false;
-      });
-      if (!isProcessed) left += 1;
+      const isProcessed = await failures.attempt(() => process(member, score));
+      if (isProcessed !== true) left += 1;
     }
   } while (texts.length === 2 * MEMBERS_PER_PAGE && !isStopped());
-  if (failure !== undefined) throw failure;
+  failures.throwFirst();
 }

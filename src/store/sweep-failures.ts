@@ -1,0 +1,43 @@
+// How the sweeps of both stores treat errors: an item that cannot be processed does not block the
+// others.
+
+/** Number of failures after which a sweep ends, because the store itself probably fails. */
+const MAX_FAILURES = 100;
+
+/** Runs the steps one after another. Throws the first error after the last step. */
+export async function runEach(steps: readonly (() => Promise<unknown>)[]): Promise<void> {
+  const failures = new SweepFailures(steps.length);
+  for (const step of steps) await failures.attempt(step);
+  failures.throwFirst();
+}
+
+/** The failures of one sweep. */
+export class SweepFailures {
+  readonly #max: number;
+  #count = 0;
+  #first: unknown;
+
+  constructor(max = MAX_FAILURES) {
+    this.#max = max;
+  }
+
+  /**
+   * Returns the result of a step, or `undefined` if the step fails. Throws the first error of the
+   * sweep once `max` steps have failed.
+   */
+  async attempt<Result>(step: () => Result | Promise<Result>): Promise<Result | undefined> {
+    try {
+      return await step();
+    } catch (error) {
+      if (this.#count === 0) this.#first = error;
+      this.#count += 1;
+      if (this.#count >= this.#max) throw this.#first;
+      return undefined;
+    }
+  }
+
+  /** Throws the first error. Does nothing if no step failed. */
+  throwFirst(): void {
+    if (this.#count > 0) throw this.#first;
+  }
+}
