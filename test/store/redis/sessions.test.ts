@@ -3,7 +3,8 @@
 
 import { randomUUID } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
-import t from "tap";
+import type { Redis } from "ioredis";
+import t, { type Test } from "tap";
 import type { CloseReason } from "../../../src/broker/errors.ts";
 import { EVENTS_START } from "../../../src/broker/event-ports.ts";
 import { bucketOf } from "../../../src/broker/log-frame.ts";
@@ -47,6 +48,14 @@ const succeeds = (call: Promise<unknown>) =>
     () => false,
   );
 
+/** Sets the time in Unix milliseconds at which the entry of a session expires. */
+async function setExpiry({ link }: StoreNode, session: SessionRecord, ms: number): Promise<void> {
+  const key = link.keys.user("sessions", session.uid);
+  const entry = JSON.parse(String(await link.call("hget", key, session.sessionId)));
+  entry[EXPIRES_AT] = `${ms}`;
+  await link.write("hset", key, session.sessionId, JSON.stringify(entry));
+}
+
 const usersOf = (count: number) => Array.from({ length: count }, (_, at) => `u${at}`);
 
 const enterAll = (node: StoreNode, count: number) =>
@@ -77,6 +86,57 @@ t.test("sessions of many users are read in a few calls", async (t) => {
   );
 });
 
+/** Sets the memory that every server may use, in bytes. 0 means no limit. */
+async function limitMemory(clients: readonly Redis[], bytes: number): Promise<void> {
+  for (const client of clients) await client.config("SET", "maxmemory", bytes);
+}
+
+async function testFullRedis(t: Test, node: StoreNode, servers: readonly Redis[]): Promise<void> {
+  const { store } = node;
+  for (const level of [MAIN_DEVICE, SECONDARY_DEVICE] as const) {
+    const login = (uid: string) => enter(node, sessionOf(`${uid}${level}`, level));
+    const stays = await login("stays");
+    const kicked = await login("kicked");
+    const quits = await login("quits");
+    const device = { uid: quits.session.uid, flag: 0, level, tokenHash: Buffer.from("x") } as const;
+    await store.putDevice(device);
+    await setExpiry(node, stays.session, Date.now() + 60_000); // the next confirmation extends it
+    await limitMemory(servers, 1_000_000);
+    try {
+      t.equal(await succeeds(store.putDevice({ ...device, uid: "new" })), false, "Redis is full");
+      await store.endSession(kicked.session, "kicked");
+      await store.putDevice({ ...device, tokenHash: new Uint8Array(0) });
+      await store.putDevice({ ...device, uid: "unknown", tokenHash: new Uint8Array(0) });
+      t.match(await store.confirmSessions([stays, kicked, quits], NODE), [
+        { kind: "confirmed" },
+        { kind: "refused", reason: "kicked" },
+        { kind: "refused", reason: "logged_out" },
+      ]);
+    } finally {
+      await limitMemory(servers, 0);
+    }
+  }
+}
+
+t.test("a full Redis accepts logouts and kicks, and confirms sessions", async (t) => {
+  for (const hasFeed of [false, true]) {
+    const node = await openStore(t, redis.url);
+    if (hasFeed) await node.store.switchFeed(true);
+    await testFullRedis(t, node, [raw]);
+  }
+});
+
+t.test("a full Redis Cluster accepts logouts and kicks, and confirms sessions", async (t) => {
+  const { url, primaries } = await startRedisCluster(t);
+  const node = await openStore(t, url);
+  await node.store.switchFeed(true);
+  await testFullRedis(
+    t,
+    node,
+    primaries.map((primary) => primary.client()),
+  );
+});
+
 t.test("a session whose events cannot be written does not affect other sessions", async (t) => {
   const node = await openStore(t, redis.url);
   const { store, link } = node;
@@ -98,16 +158,13 @@ t.test(
   "a refused login writes the events of the expired sessions that it has removed",
   async (t) => {
     const node = await openStore(t, redis.url);
-    const { store, link } = node;
+    const { store } = node;
     await store.switchFeed(true);
     await store.setDemand({ feed: true, session: true, command: false });
     const kicked = await enter(node, { ...sessionOf("ann"), deviceId: "a" });
     await enter(node, { ...sessionOf("ann"), deviceId: "b" });
     const { session } = await enter(node, { ...sessionOf("ann", SECONDARY_DEVICE), flag: 1 });
-    const key = link.keys.user("sessions", "ann");
-    const entry = JSON.parse(String(await link.call("hget", key, session.sessionId)));
-    entry[EXPIRES_AT] = "1";
-    await link.write("hset", key, session.sessionId, JSON.stringify(entry));
+    await setExpiry(node, session, 1);
     const again = { ...sessionOf("ann"), deviceId: "a" };
     const login = await store.login(again, NODE, { claim: { order: kicked.order } });
     t.match(login, { kind: "refused", reason: "kicked" });

@@ -81,6 +81,7 @@ local function confirm(user, session)
     return { 'refused', reason }
   end
   if entry then
+    write_when_full(user)
     read_entries(user, session.id) -- removes expired entries
     write_entry(user, session)
     if session.level == 1 then redis.call('PEXPIRE', user.logins, LOGIN_TTL) end
