@@ -114,6 +114,30 @@ t.test("a main session can be ended on a full disk", async (t) => {
   t.equal(await codeOf(store.createChannel(group("g"), [])), "disk_full", "it is still full");
 });
 
+t.test(
+  "a session is ended even if the disk cannot be flushed, and the call reports it",
+  async (t) => {
+    const { fail, databaseWrites } = brittleDatabase();
+    const { directory, store, events } = await startSingleNode(t, {
+      ...{ databaseWrites, durability: "disk", onError() {} },
+    });
+    for (const level of [0, 1] as const) {
+      const session: SessionRecord = {
+        ...{ sessionId: `s${level}`, nodeId: "n1", uid: "u", flag: 0, level },
+        ...{ deviceId: "phone", tokenTag: "" },
+      };
+      await directory.login(session);
+      fail.flush = true;
+      t.equal(await codeOf(store.endSession(session, "kicked")), "unavailable");
+      t.same(await sessionsOf(store, "u"), []);
+      const { sessionId } = session;
+      t.match(events.at(-1), { kind: "end_session", sessionId, reason: "kicked" });
+      fail.flush = false;
+      await store.endSession(session, "kicked"); // the caller tries again
+    }
+  },
+);
+
 t.test("a publisher that throws does not affect logins", async (t) => {
   const problems: string[] = [];
   const published: string[] = [];

@@ -34,7 +34,7 @@ import { BoundedMap } from "../../../lib/bounded-map.ts";
 import type { KeyedLock } from "../../../lib/keyed-lock.ts";
 import { andThen, type MaybePromise } from "../../../lib/maybe-promise.ts";
 import { toBrokerError } from "../../lifecycle.ts";
-import { persist } from "../engine/database.ts";
+import { commit, ensureDurable } from "../engine/database.ts";
 import type { Purpose } from "../engine/disk-space.ts";
 import type { EventLog } from "../engine/event-log.ts";
 import type { Tables } from "../engine/tables.ts";
@@ -116,7 +116,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     purpose?: Purpose,
   ): Promise<void> {
     const nowMs = clock();
-    return persist(tables, () => logins.put(uid, flag, login, nowMs), purpose);
+    return commit(tables, () => logins.put(uid, flag, login, nowMs), purpose);
   }
 
   function remove(session: SessionName, cause: CloseReason | undefined): MaybePromise<void> {
@@ -171,7 +171,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
 
   /**
    * Removes a session. If it belongs to the newest main login, that login cannot be continued
-   * later, unless the reason is a ban.
+   * later, unless the reason is a ban. The removal is not yet on the disk.
    */
   async function evict(session: SessionName, reason: CloseReason) {
     const entry = find(session);
@@ -194,6 +194,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     const reason = isBanned ? "banned" : endedByDevice(session, device);
     if (reason !== undefined) {
       await evict(session, reason);
+      await ensureDurable(tables);
       return { kind: "refused", reason };
     }
     if (find(session) !== undefined) return { kind: "confirmed" };
@@ -223,7 +224,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     const decision = decideLogin(session, claim, { entries, newest, now: nowUs() });
     if (decision.kind === "refused") return decision;
     if (decision.newest === undefined) return replace(decision, incarnation);
-    const stored = keep(session, decision.newest);
+    const stored = keep(session, decision.newest).then(() => ensureDurable(tables));
     if (!isSameLogin(decision.newest, newest))
       return stored.then(() => replace(decision, incarnation));
     // The failure is ignored: it only shortens the lifetime of the login, and a full disk must not
@@ -273,6 +274,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
       lock.run(userLock(session.uid), async () => {
         await evict(session, reason);
         publishEnd(session, reason);
+        await ensureDurable(tables); // last: a failing disk must not keep the session online
       }),
 
     confirmSessions: (entries) =>
