@@ -76,6 +76,8 @@ export class LiveStream {
   lastEventMs: number;
   /** Number of visible events when the newest checkpoint began. */
   flushing = 0;
+  /** True once a checkpoint has stored that the stream is active. */
+  isStoredActive = false;
   /** Visible events. */
   readonly #fold: StreamFold;
   /** Assigned events. */

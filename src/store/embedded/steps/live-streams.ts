@@ -197,7 +197,10 @@ export class LiveStreams {
     for (const stream of streams) {
       const { flushing, shown } = stream;
       if (stream.isEndedBefore(flushing)) this.remove(stream);
-      else if (shown === flushing) this.#dirty.delete(stream);
+      else {
+        stream.isStoredActive = true;
+        if (shown === flushing) this.#dirty.delete(stream);
+      }
     }
   }
 }

@@ -75,7 +75,7 @@ export class StreamRows {
     const { head, channel, endedMs, flushing } = stream;
     const active = numberKey(stream.log.number);
     if (!stream.isEndedBefore(flushing)) {
-      void streamsActive.put(active, PRESENT);
+      if (!stream.isStoredActive) void streamsActive.put(active, PRESENT);
       return;
     }
     for (const scope of scopesOf(head.key)) {
