@@ -1,5 +1,5 @@
 // Recognises the retry of a stream's event by its id [decisions: Event id]. Both stores remember
-// the same mark for each id that a producer gave (`givenEventId`), and `is_retry` in
+// the same mark for each id that a producer set (`givenEventId`), and `is_retry` in
 // `redis/library/streams.lua` compares marks in the same way as `isRetry`.
 
 import { createHash } from "node:crypto";
@@ -13,7 +13,10 @@ import {
 import type { StreamDraft } from "../broker/ports.ts";
 import { givenEventId } from "../broker/stream-event.ts";
 
-/** Mark of an id that several different events carried. Such events are never retries. */
+/**
+ * Mark of an id that several different events used. Events with such an id are never treated as
+ * retries.
+ */
 export const SHARED_ID = "";
 
 const TYPES = [STREAM_START, STREAM_CONTENT, STREAM_END, ...TOOL_CALL_EVENTS];
@@ -27,9 +30,9 @@ const HASH_BYTES = 8;
 const UNTIMED_LENGTH = 12;
 
 /**
- * Returns the mark to remember under the event's given id, or `undefined` without an id. An id that
- * equals the stream's `clientMsgNo` gets no mark, because every event may carry it.
- * `/message/event` puts further fields in front of the given id. The hash covers these fields,
+ * Returns the mark to remember for the id that the producer set, or `undefined` if the event has no
+ * id. An id that equals the stream's `clientMsgNo` gets no mark, because every event may carry it.
+ * `/message/event` puts further fields in front of the producer's id. The hash covers these fields,
  * because they distinguish a delta from a snapshot, which are both content.
  */
 export function eventMark({

@@ -1,5 +1,5 @@
-// Sizes of messages, conversations and stream events, as they are counted against the limits on
-// memory and on reads. All stores count in the same way.
+// Sizes of messages, conversations and stream events, as counted against the limits on memory and
+// reads. All stores count in the same way.
 
 import {
   type Message,
@@ -37,7 +37,7 @@ type CountedEvent = Pick<StreamNote, "type" | "data"> & {
 };
 
 /**
- * Returns the size that an event adds towards the limit of its stream, never 0. The result must
+ * Returns the size that an event adds towards its stream's limit, at least 1. The result must
  * always be the same for an event, because a rollback and a restart compute it again.
  */
 export function snapshotBytes(event: CountedEvent): number {

@@ -13,7 +13,7 @@ interface LifecycleSteps<Running> {
 }
 
 export interface Lifecycle<Running> {
-  /** Rejects with `unavailable` if the store is closing, or closed without support for restarts. */
+  /** Rejects with `unavailable` if the store is closing, or is closed and cannot be restarted. */
   start(signal?: AbortSignal): Promise<void>;
   close(): Promise<void>;
   running(): Running | undefined;

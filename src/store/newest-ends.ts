@@ -11,7 +11,7 @@ import type { MaybePromise } from "../lib/maybe-promise.ts";
 const CHANNELS_PER_READ = 16;
 
 /**
- * Returns the newest `limit` ends at `sinceMs` or later. `read` reads the ends of some of the
+ * Returns the `limit` newest ends at `sinceMs` or later. `read` reads the ends of some of the
  * channels.
  */
 export async function newestEnds<Channel extends { readonly newestMs: number }>(

@@ -1,4 +1,4 @@
-// How the sweeps of both stores treat errors: an item that cannot be processed does not block the
+// Error handling in the sweeps of both stores: an item that cannot be processed does not block the
 // others.
 
 /** Number of failures after which a sweep ends, because the store itself probably fails. */

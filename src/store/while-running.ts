@@ -19,7 +19,9 @@ export function whileRunning<
   return Object.fromEntries(calls) as Pick<Part, Name>; // with the parameters and results of `part`
 }
 
-/** Does the same as `whileRunning` for all methods of an object that exists before the start. */
+/**
+ * Does the same as `whileRunning` for all methods of an object that exists before the store starts.
+ */
 export function allWhileRunning<Part extends object>(
   lifecycle: Pick<Lifecycle<object>, "use">,
   part: Part,

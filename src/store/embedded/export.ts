@@ -147,8 +147,8 @@ export interface SourceSummary {
 }
 
 /**
- * Reads a folder even if another process uses it. Returns `undefined` if it has no database. Throws
- * the errors of `assertKinds` and `checkDatabase`.
+ * Reads the summary of a folder, even if another process is using it. Returns `undefined` if the
+ * folder has no database. Throws the errors of `assertKinds` and `checkDatabase`.
  */
 export async function readSourceSummary(
   path: string,
@@ -372,5 +372,5 @@ export function firstOf(
   };
 }
 
-/** Number used in place of a channel number in the keys of the dedupe entries of commands. */
+/** Number that takes the place of a channel number in the keys of commands' dedupe entries. */
 export const COMMANDS = 0;

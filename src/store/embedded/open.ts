@@ -89,8 +89,8 @@ export interface EmbeddedOptions {
   readonly maxInbox: number;
   readonly inboxTtlS: number;
   /**
-   * Limits on logs. Only tests, benchmarks and the migration omit this option. Logs then have no
-   * limits.
+   * Limits on logs. If omitted, logs have no limits. Only tests, benchmarks and the migration omit
+   * it.
    */
   readonly logs?: LogLimits;
   /** True if banned accounts cannot log in. */
@@ -125,7 +125,7 @@ export interface EmbeddedOptions {
 export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
 
 /**
- * Time between checkpoints. A longer time makes a restart slower. A shorter time stores fewer
+ * Time between checkpoints. A longer interval makes restarts slower, and a shorter one stores fewer
  * messages per row. Must be at most half of the shortest dedupe window (1 s).
  */
 const CHECKPOINT_MS = 200;

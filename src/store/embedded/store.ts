@@ -20,7 +20,7 @@ export interface EmbeddedStats {
   readonly appends: number;
   readonly duplicates: number;
   readonly commands: number;
-  /** Number of copies of commands that a full inbox dropped before they were acknowledged. */
+  /** Number of command copies that full inboxes dropped before the copies were acknowledged. */
   readonly inboxDropped: number;
   readonly activeStreams: number;
   /** Approximate size of the streams in memory, which may include ended streams. */
@@ -32,7 +32,7 @@ export interface EmbeddedStats {
 }
 
 export interface EmbeddedStore extends Store {
-  /** Returns figures, all 0 while the store is not running. */
+  /** Returns the store's figures, which are all 0 while it is not running. */
   stats(): EmbeddedStats;
   /** Removes expired data. Resolves to the number of removed messages. */
   sweep(): Promise<number>;

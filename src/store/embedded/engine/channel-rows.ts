@@ -15,7 +15,7 @@ const NUMBER_BYTES = 6;
 export interface ChannelRow {
   readonly number: number;
   readonly head: number;
-  /** Value of `counted` in the newest message's record (see record.ts), 0 in rows of version 1. */
+  /** Value of `counted` in the newest message's record (see record.ts). 0 in version 1 rows. */
   readonly counted: number;
   /** Id of the newest message: 0 in an empty channel, `Infinity` in rows of versions 1 and 2. */
   readonly newestId: number;
@@ -62,9 +62,8 @@ export class ChannelRows {
   }
 
   /**
-   * Puts the counter in the current transaction. It must be the transaction that writes the first
-   * row with a new number. `storeCounter` stores the counter again, because this transaction may
-   * fail.
+   * Puts the counter in the current transaction, which must be the one that writes the first row
+   * with a new number. `storeCounter` stores the counter again, because this transaction may fail.
    */
   putCounter(): void {
     if (this.#next === this.#storedNext) return;

@@ -32,7 +32,7 @@ const MAX_CHECK_MS = 50;
 const REST_MS = 1000;
 
 interface CheckpointState {
-  /** WAL position before which the database contains every record. */
+  /** WAL position up to which the database contains every record. */
   readonly position: StoredPosition;
   readonly lastMessageId: number;
   /** Number and id of each partition's newest event, see `EventLog.state`. */
@@ -144,7 +144,7 @@ export class Checkpoint {
     const { memtable, intervalMs } = this.#ports;
     const nowMs = performance.now();
     const isDue = nowMs - this.#lastRunAtMs >= intervalMs;
-    // After a failure, an immediate attempt would probably fail too, for example on a full disk.
+    // After a failure, an immediate retry would probably fail too, for example on a full disk.
     const isUrgent = memtable.needsFlush && !this.#failing;
     if (this.#running === undefined && (isDue || isUrgent)) {
       this.#lastRunAtMs = nowMs;
@@ -153,7 +153,7 @@ export class Checkpoint {
     this.#checkAfter(memtable.records > 0 ? this.#checkMs : Math.max(REST_MS, intervalMs));
   }
 
-  /** Runs a checkpoint. Never throws: it reports a failure, and a later checkpoint tries again. */
+  /** Runs a checkpoint. Never throws: failures are reported, and a later checkpoint tries again. */
   async run(): Promise<void> {
     while (this.#running !== undefined) await this.#running;
     this.#running = this.#attempt();

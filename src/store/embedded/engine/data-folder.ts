@@ -1,6 +1,6 @@
 // Defines the layout of the data folder, and checks a folder before a store is opened in it. The
 // folder must not contain files of other programs, and must not have lost its database [decisions:
-// A used folder]. The target of a symbolic link counts as if it were in the folder.
+// A used folder]. The target of a symbolic link is treated as if it were in the folder.
 
 import { lstatSync, readdirSync, readlinkSync, type Stats, statSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";

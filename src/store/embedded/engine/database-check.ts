@@ -60,7 +60,7 @@ const NEW_DATABASE_BYTES = 1024 * 1024;
 const LOCK_FILE_BYTES = 16_384;
 const LONG_CHECK_MS = 1000;
 const REPORT_MS = 5000;
-/** Time without progress after which an error reports that the check has stalled. */
+/** Time without progress after which the check is reported as stalled. */
 const STALLED_MS = 10_000;
 /** Signals that the operator or the system sends. They are not a sign of damage. */
 const OUTSIDE_SIGNALS: readonly string[] = ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"];
@@ -69,7 +69,7 @@ const WALK = fileURLToPath(new URL(`database-walk${extname(import.meta.url)}`, i
 interface CheckPorts {
   readonly onError: (error: Error, what: string) => void;
   readonly onNotice: (facts: object, what: string) => void;
-  /** An abort ends the check, which then rejects with the reason. */
+  /** Aborting it ends the check, which then rejects with the abort reason. */
   readonly signal: AbortSignal | undefined;
 }
 
@@ -223,7 +223,8 @@ async function walk(path: string, { onError, onNotice, signal }: CheckPorts): Pr
       },
     });
     const { report, output } = ended;
-    // `npm run dev` runs the sources. The worker thread of database-walk.ts cannot load them.
+    // `npm run dev` runs the TypeScript sources, which the worker thread of database-walk.ts cannot
+    // load.
     if (output.includes("ERR_UNKNOWN_FILE_EXTENSION")) return;
     if (report === undefined) throw failureOf(path, ended);
     if (report.refusal !== undefined) throw damagedDatabase(path, report.refusal);
@@ -240,8 +241,8 @@ async function walk(path: string, { onError, onNotice, signal }: CheckPorts): Pr
   } catch (error) {
     signal?.throwIfAborted();
     if (error instanceof BrokerError) throw error;
-    // The process could not be started. The store is opened nevertheless, because most databases
-    // are sound after an unclean stop, and another attempt would probably fail, too.
+    // The process could not be started. The store is opened anyway, because most databases are
+    // sound after an unclean stop, and another attempt would probably fail too.
     onError(error as Error, "Could not check the database after an unclean stop");
   } finally {
     for (const timer of timers) clearTimeout(timer);
@@ -260,7 +261,7 @@ interface EndedWalk {
 
 /**
  * Returns the error for a process that ended before its report. The store is not opened, because
- * the damage that may have ended the process could end this one, too.
+ * the damage that may have ended the process could end this one too.
  */
 function failureOf(path: string, { code, signal, output }: EndedWalk): BrokerError {
   if (signal !== null && !OUTSIDE_SIGNALS.includes(signal))
@@ -281,12 +282,12 @@ interface WalkPorts {
 
 /**
  * Runs the program that reads the database. Rejects if the process cannot be started, or when
- * `signal` is aborted. An abort kills the process without waiting for its end.
+ * `signal` is aborted. An abort kills the process without waiting for it to exit.
  */
 async function runWalk(path: string, { signal, onProgress }: WalkPorts): Promise<EndedWalk> {
   const child = spawn(process.execPath, [...process.execArgv, WALK, path], {
     stdio: ["pipe", "pipe", "pipe"],
-    // Signals of a terminal, such as SIGHUP when it closes, must not reach the process.
+    // Terminal signals, such as SIGHUP when the terminal closes, must not reach the process.
     detached: true,
     signal,
     killSignal: "SIGKILL",

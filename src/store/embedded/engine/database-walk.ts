@@ -33,9 +33,7 @@ interface ReaderData {
 
 const PROGRESS_MS = 500;
 const STANDARD_OUTPUT = 1;
-/**
- * Number of rows in the trial write. They need new pages, so lmdb reads its lists of free pages.
- */
+/** Number of rows in the trial write. Its new pages make lmdb read its lists of free pages. */
 const TRIAL_ROWS = 100;
 const TRIAL_VALUE = Buffer.alloc(8000);
 
@@ -81,7 +79,7 @@ async function report({ path, rows }: ReaderData): Promise<WalkReport> {
   try {
     env = openEnvironment(join(path, DATABASE_FOLDER));
   } catch (error) {
-    // A process in another container uses this pid's reader slot (see `openFolder`).
+    // A process with the same pid in another container uses the reader slot (see `openFolder`).
     if (error instanceof TypeError) return { ...unread, isInUse: true };
     return { ...unread, refusal: String(error) };
   }

@@ -36,7 +36,7 @@ const REAL_WRITES: DatabaseWrites = {
   flushed: (env) => env.flushed,
 };
 
-/** Fencing token of the owner, which LMDB compares inside every write transaction. */
+/** The owner's fencing token, which LMDB checks inside every write transaction. */
 class Fence {
   readonly #table: Table<Stored, string>;
   #incarnation: number | undefined;
@@ -62,7 +62,7 @@ class Fence {
   /** Runs `steps` now. LMDB later writes their puts and removes as one transaction. */
   readonly write: RunTransaction = (steps) => this.#table.ifVersion(FENCE, this.#owner(), steps);
 
-  /** Runs `steps` inside the write transaction. They read everything written before them. */
+  /** Runs `steps` inside the write transaction. They see everything written before them. */
   readonly run: RunTransaction = (steps) => {
     const incarnation = this.#owner();
     return this.#table.childTransaction(() => {
@@ -205,7 +205,8 @@ export function isDamage(error: unknown): error is Error {
 
 /**
  * Returns true if the file system rejected a write (EIO, ENOSPC or EDQUOT) or LMDB failed (its own
- * error codes are negative). Afterwards, the results of later transactions are not reliable.
+ * error codes are negative). After such a failure, the results of later transactions are
+ * unreliable.
  */
 function isFailedWrite(cause: unknown): boolean {
   const code = cause instanceof Error && "code" in cause ? cause.code : undefined;
@@ -293,7 +294,7 @@ export function endOfPrefix<Part extends string | number>(prefix: readonly Part[
   return [...prefix, END_OF_STRINGS] as unknown as Part[];
 }
 
-/** Yields the rows whose key begins with `first`. The caller may await work between two rows. */
+/** Yields the rows whose key begins with `first`. The caller may await other work between rows. */
 export function* rowsOf<Value>(
   table: Table<Value, string[]>,
   first: string,

@@ -26,14 +26,14 @@ const GROWTH_BYTES = 4 * MIB;
 /** Number of unused bytes in the data file below which even flushes and removals are rejected. */
 const MIN_ROOM_BYTES = 2 * MIB;
 const WAL_BYTES = 2 * MIB;
-/** Interval at which the free space is measured while the store writes, or space is low. */
+/** Interval at which free space is measured while the store is writing or space is low. */
 const MEASURE_MS = 50;
 const REST_MS = 500;
-/** Maximum time without progress of a write while the disk has little space. */
+/** Maximum time that a write may go without progress while the disk has little space. */
 const HANG_MS = 8000;
 /**
- * The same maximum while the disk seems to have space. It is longer, because a slow disk recovers.
- * A maximum is needed here too, because the free space does not show that a quota is used up.
+ * The same maximum while the disk seems to have space. It is longer, because a slow disk may
+ * recover. It is needed because an exhausted quota does not show in the free space.
  */
 const HANG_WITH_SPACE_MS = 30_000;
 const HANG =
@@ -60,8 +60,7 @@ interface DiskSpaceUsers {
   readonly onChange: (isFull: boolean, freeBytes: number) => void;
   readonly onError: (error: Error, what: string) => void;
   /**
-   * Called once, when a write has failed, was lost or does not finish. Must end the process at
-   * once.
+   * Called once, when a write fails, is lost or does not finish. Must end the process immediately.
    */
   readonly onFatal: (error: BrokerError) => void;
 }
@@ -166,7 +165,7 @@ export class DiskSpace {
   }
 
   /**
-   * Records a failure and passes the first one to `onFatal`. Returns the first failure, with which
+   * Records the first failure and passes it to `onFatal`. Returns the first failure, with which
    * every later write is rejected.
    */
   fail(error: BrokerError): BrokerError {

@@ -145,8 +145,9 @@ export class EventLog {
   }
 
   /**
-   * Must be called after the replay. After a power loss, the database may have events that the WAL
-   * has lost. Their numbers must not be assigned again.
+   * Moves each partition past its stored events. Must be called after the replay. After a power
+   * loss, the database may have events that the WAL has lost, whose numbers must not be assigned
+   * again.
    */
   replayed(): void {
     for (const [at, partition] of this.#partitions.entries()) {
@@ -172,7 +173,7 @@ export class EventLog {
     return this.#partitions.map((_, at) => this.#positionBefore(at, this.#oldestNumber(at)));
   }
 
-  /** Returns the position before the first event of each partition at `timeMs` or later. */
+  /** Returns, for each partition, the position before its first event at `timeMs` or later. */
   since(timeMs: number): readonly EventPosition[] {
     return this.#partitions.map(({ newest }, at) => {
       let [low, high] = [this.#oldestNumber(at), newest.number + 1];
@@ -277,8 +278,8 @@ export class EventLog {
   }
 
   /**
-   * Returns up to `limit` events from the number `from`. The result skips on-demand events that
-   * have been removed.
+   * Returns up to `limit` events, starting at the number `from`. Skips on-demand events that have
+   * been removed.
    */
   #read(at: number, from: number, limit: number): EventRow[] {
     const { newest, pending } = this.#partitionAt(at);

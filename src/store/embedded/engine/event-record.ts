@@ -9,8 +9,8 @@
 //        2   type         u16     index of the type in `EVENT_TYPES`
 //        8   id           f64
 //       16   outboxKey    f64     key in the table `outbox`, 0 if the event is not in it
-//       24   messageSeq   f64     0 if the event refers to no message
-//       32   key          string  the number of its bytes (u16), followed by the bytes in UTF-8
+//       24   messageSeq   f64     0 if the event does not refer to a message
+//       32   key          string  length in bytes (u16), followed by the UTF-8 bytes
 //            fields       bytes   JSON object, to the end of the record
 
 import { EVENT_TYPES, type EventType } from "../../../broker/event-ports.ts";
@@ -24,7 +24,7 @@ const SEQ_AT = 24;
 const KEY_LENGTH_AT = 32;
 const KEY_AT = 34;
 
-/** An event with its id, as it is kept in memory until a checkpoint writes it. */
+/** An event with its id, kept in memory until a checkpoint writes it. */
 export interface EventRecord {
   readonly id: number;
   /** 0 if the event is not in the outbox. */

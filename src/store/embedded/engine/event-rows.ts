@@ -12,8 +12,8 @@ import type { Tables } from "./tables.ts";
 
 const NEWEST_VERSION = 2;
 /**
- * Version of rows whose events have no JSON. Most rows have this version, because events of
- * messages need no JSON.
+ * Version of rows whose events have no JSON. Most rows have this version, because message events
+ * need no JSON.
  */
 const PLAIN_VERSION = 1;
 const PLAIN_FIELDS = 4;

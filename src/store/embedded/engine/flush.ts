@@ -91,7 +91,8 @@ export function* finishFlush(
 
 /**
  * Returns the phases of a checkpoint. The puts of a phase must be committed before the next phase
- * begins. `isFirst` is true after a start, when the database may already have some records.
+ * begins. `isFirst` is true for the first checkpoint after a start, when the database may already
+ * have some of the records.
  */
 export function phases(
   ports: FlushPorts,
@@ -106,7 +107,7 @@ export function phases(
   ];
 }
 
-/** Puts the rows of channels, without which records are not found and seqs could repeat. */
+/** Puts the channel rows. Without them, records could not be found and seqs could be reused. */
 function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush): Generator<void> {
   for (const { channel, head, counted, newestId } of channels) {
     const { key, number } = channel;

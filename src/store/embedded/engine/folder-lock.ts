@@ -44,7 +44,7 @@ interface Owner {
   readonly scope: string;
 }
 
-/** Whether the process of an owner is running. `unknown` if its pid does not show this. */
+/** Whether an owner's process is running. `unknown` if this cannot be determined from its pid. */
 type Liveness = "running" | "ended" | "unknown";
 
 export class FolderLock {
@@ -61,7 +61,7 @@ export class FolderLock {
   #lost: BrokerError | undefined;
 
   /**
-   * Must be called when the database has just been opened. `onLost` is called once if another
+   * Must be called right after the database has been opened. `onLost` is called once if another
    * process acquires the folder or the database file is replaced. It must end the process.
    */
   constructor(tables: Database, folder: string, onLost: (error: BrokerError) => void) {
@@ -81,7 +81,7 @@ export class FolderLock {
   }
 
   /**
-   * Acquires the folder. Calls `onWait` before it waits for a heartbeat of the previous owner.
+   * Acquires the folder. Calls `onWait` before it waits for a heartbeat from the previous owner.
    */
   async acquire(signal?: AbortSignal, onWait = () => {}): Promise<void> {
     let dead: { readonly token: string; readonly beat?: string } | undefined;
@@ -139,7 +139,7 @@ export class FolderLock {
     }, COMMITTED);
   }
 
-  /** Records a clean stop. Must be called after a `release` that returned true. */
+  /** Records a clean stop. Must be called only after `release` has returned true. */
   markStopped(state: string): void {
     this.#heartbeat.stop(state);
   }
@@ -286,11 +286,14 @@ function pidNamespace(): string {
   try {
     return readlinkSync("/proc/self/ns/pid");
   } catch {
-    return ""; // not Linux, or there is no /proc
+    return ""; // not Linux, or /proc is missing
   }
 }
 
-/** Returns `undefined` if the system has no boot id or hides it (a sandbox without /proc/sys). */
+/**
+ * Returns the machine's boot id, or `undefined` if it has none or hides it (as a sandbox without
+ * /proc/sys does).
+ */
 export function bootId(): string | undefined {
   try {
     return readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim() || undefined;

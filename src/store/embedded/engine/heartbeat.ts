@@ -1,6 +1,6 @@
-// The file `heartbeat` in the data folder. While a process owns the folder, the text of the file
-// changes at every beat. After a clean stop, the text contains the state of the database at the
-// stop. The modification time is not used, because only the user who owns the file may set it, and
+// The file `heartbeat` in the data folder. While a process owns the folder, the file's text changes
+// with every heartbeat. After a clean stop, the text contains the state of the database at that
+// time. The modification time is not used, because only the user who owns the file may set it, and
 // because the clock may jump.
 
 import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
@@ -36,7 +36,9 @@ export class Heartbeat {
     return readHeartbeat(this.#path);
   }
 
-  /** Watches the text for `ms`. Resolves to true if it stays `text`. */
+  /**
+   * Watches the file for `ms` milliseconds. Resolves to true if its content stays equal to `text`.
+   */
   async stays(text: string, ms: number, signal?: AbortSignal): Promise<boolean> {
     for (const endMs = performance.now() + ms; performance.now() < endMs; ) {
       await pause(WATCH_MS, undefined, { signal });

@@ -1,6 +1,6 @@
-// Reads and writes the table `log`, which contains the messages of all channels. Other files use
-// the functions of this file to decode and change a row, unless the row is a single record. No
-// cursor stays open between two rows. Keeps no state.
+// Reads and writes the table `log`, which contains the messages of all channels. Other files must
+// decode and change rows through the functions of this file, except rows that are a single record.
+// No cursor stays open between two rows. Keeps no state.
 //
 // A key is a channel number and the seq of the row's first message. A value is one record, or a
 // chunk of up to 64 records with consecutive seqs:
@@ -16,7 +16,7 @@ import type { Tables } from "./tables.ts";
 
 const CHUNK = 0x40;
 export const MAX_RECORDS = 64;
-/** Maximum total size of the records in a chunk. A larger record has a row of its own. */
+/** Maximum total size of the records in a chunk. A larger record has its own row. */
 const MAX_CHUNK_BYTES = 16 * 1024;
 const HEADER_BYTES = 2;
 const END_BYTES = 4;
@@ -58,8 +58,8 @@ export class LogRows {
   }
 
   /**
-   * Returns the first record whose seq is at least `seq` and lower than `endSeq`. It is valid until
-   * the next read.
+   * Returns the first record whose seq is at least `seq` and lower than `endSeq`. The record is
+   * valid only until the next read.
    */
   firstFrom(number: number, seq: number, endSeq: number): LogRecord | undefined {
     if (number === 0 || seq >= endSeq) return undefined;

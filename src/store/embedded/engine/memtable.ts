@@ -40,10 +40,10 @@ export interface MemtableChannel {
   readonly key: ChannelKey;
   /** 0 if the channel has no number yet. */
   number: number;
-  /** Partition of the event feed, or -1 until an event of the channel is written. */
+  /** Partition in the event feed, or -1 until the channel's first event is added. */
   partition: number;
   assigned: number;
-  /** Value of `counted` of the message with the seq `assigned` (see record.ts). */
+  /** Value of `counted` for the message with the seq `assigned` (see record.ts). */
   counted: number;
   head: number;
   headCounted: number;
@@ -70,7 +70,7 @@ export interface ChannelFlush {
 /** Newest committed message of a channel. The memtable keeps it up to date. */
 export interface NewestMessage {
   readonly key: ChannelKey;
-  /** 0 if the channel has no message, `Infinity` if the id is not known or no longer kept. */
+  /** 0 if the channel has no message, `Infinity` if the id is unknown or no longer tracked. */
   id: number;
   seq: number;
 }

@@ -29,7 +29,7 @@
 //            payload       bytes    always; up to the end of the record. A DEDUPE_RECORD has the
 //                                   hash of the payload instead (see store/payload-hash.ts)
 //
-// A string is the number of its bytes (u16), followed by the bytes in UTF-8.
+// A string is its length in bytes (u16), followed by its UTF-8 bytes.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
@@ -96,24 +96,23 @@ export interface StoredRecord {
   readonly dedupe: boolean;
   /**
    * Number of the channel's messages that have a red dot and do not expire, up to and including
-   * this one. 0 in records of version 1, in records of commands and in all kinds except
-   * MESSAGE_RECORD.
+   * this one. 0 in version 1 records, in command records and in all kinds except MESSAGE_RECORD.
    */
   readonly counted: number;
   readonly isStream: boolean;
   /** True if the message has an event in the feed. Absent means false, see `hasEvent`. */
   readonly hasEvent?: boolean;
   /**
-   * Hash of the payload as the sender sent it. `undefined` if the message has that payload.
-   * Decoding omits the hash (see `hasSentHash`).
+   * Hash of the payload that the sender sent. `undefined` if no hook replaced the payload. Decoding
+   * omits the hash (see `hasSentHash`).
    */
   readonly sentHash?: Uint8Array | undefined;
 }
 
 export interface RecordTimes {
   /**
-   * Time from which the age is computed: the time in the message id, or `timestampMs` for an
-   * imported message. It never decreases within a channel.
+   * Time from which the message's age is computed: the time in the message id, or `timestampMs` for
+   * an imported message. It never decreases within a channel.
    */
   readonly acceptedMs: number;
   readonly timestampMs: number;
@@ -273,8 +272,8 @@ export function payloadAt(bytes: Buffer, at: number): number {
 }
 
 /**
- * Returns true if a hook replaced the payload. The hash of the payload as the sender sent it is
- * then stored before the payload.
+ * Returns true if a hook replaced the payload. In that case, the hash of the payload that the
+ * sender sent is stored before the payload.
  */
 export function hasSentHash(bytes: Buffer, at: number): boolean {
   return bytes[at] === SENT_HASH_VERSION;

@@ -1,9 +1,8 @@
-// Reads the WAL after a restart, from the last checkpoint on. A last write that is unfinished or
-// damaged is truncated. If valid data follows a damaged place, acknowledged messages are lost and
-// the start is refused. The start is also refused if the segment of the checkpoint is missing or
-// ends before the checkpoint. There is one exception: `durability = process` does not promise to
-// survive a power loss. After a power loss in that mode, the valid data before the damaged place is
-// used.
+// Reads the WAL after a restart, starting at the last checkpoint. An unfinished or damaged last
+// write is truncated. If valid data follows damaged data, acknowledged messages are lost, and the
+// store refuses to start. It also refuses to start if the checkpoint's segment is missing or ends
+// before the checkpoint. There is one exception: `durability = process` does not promise to survive
+// a power loss. After a power loss in that mode, the valid data before the damage is used.
 
 import { readFileSync, statSync, truncateSync } from "node:fs";
 import { join } from "node:path";
@@ -38,7 +37,7 @@ interface RecoveryTarget {
 interface SegmentFile {
   readonly path: string;
   readonly bytes: Buffer;
-  /** `undefined` if the process ended while it created the file. */
+  /** `undefined` if the process ended while creating the file. */
   readonly header:
     | Extract<ReturnType<typeof readSegmentHeader>, { readonly kind: "ok" }>
     | undefined;
@@ -149,7 +148,7 @@ function mayHaveLostData(writer: SegmentWriter | undefined, boot: string): boole
 
 function assertComplete(folder: string, position: StoredPosition, boot: string): void {
   const { segment, offset } = position;
-  // A clean stop stores the next segment, which does not exist, with the offset 0.
+  // A clean stop stores the next segment, which does not exist yet, with offset 0.
   if (offset === 0 || mayHaveLostData(position, boot)) return;
   const path = join(folder, segmentName(segment));
   const size = statSync(path, { throwIfNoEntry: false })?.size;

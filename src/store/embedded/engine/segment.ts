@@ -59,7 +59,7 @@ export function listSegments(folder: string): number[] {
 export interface SegmentWriter {
   /** True if each frame was on the disk before it was acknowledged. */
   readonly synced: boolean;
-  /** Id of the boot of the machine, 32 hex digits, or `UNKNOWN_BOOT` if the system has none. */
+  /** The machine's boot id (32 hex digits), or `UNKNOWN_BOOT` if the system has none. */
   readonly boot: string;
 }
 
@@ -147,7 +147,7 @@ export function readFrames(
   }
 }
 
-/** Returns true if a valid frame follows. The damage is then not an unfinished last write. */
+/** Returns true if a valid frame follows, which rules out an unfinished last write. */
 export function hasFrameAfter(bytes: Buffer, from: number, salt: number): boolean {
   let at = bytes.indexOf(FRAME_MAGIC, from);
   while (at !== -1) {

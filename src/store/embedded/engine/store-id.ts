@@ -17,13 +17,13 @@ import {
 const STORE = "store";
 const VERSION = 1;
 
-/** Returns the id of the store in hexadecimal digits. A new database gets its id here. */
+/** Returns the store's id in hexadecimal digits. Assigns an id to a new database. */
 export async function ensureStoreId(database: Database): Promise<string> {
   const stored = database.meta.get(STORE);
   if (stored !== undefined) return String(fieldsOf(stored, VERSION)[0]);
   const id = randomBytes(STORE_ID_BYTES).toString("hex");
   await commit(database, () => void database.meta.put(STORE, [VERSION, id]));
-  // If a power loss removed only the id, the first segment would count as part of a different
+  // If a power loss removed only the id, the first segment would seem to belong to a different
   // store.
   await awaitFlush(database);
   return id;

@@ -26,7 +26,7 @@ export interface Tables extends Database {
   readonly channels: Table<Stored, (string | number)[]>;
   /** [type, id, uid] → kinds of membership. */
   readonly members: Table<Stored, (string | number)[]>;
-  /** [type, id, uid] → the lists of the channel that the uid is on. */
+  /** [type, id, uid] → the channel's lists that contain the uid. */
   readonly lists: Table<Stored, (string | number)[]>;
   /** [type, id] → number of uids on each list. No row if both lists are empty. */
   readonly listSizes: Table<Stored, (string | number)[]>;
@@ -45,9 +45,9 @@ export interface Tables extends Database {
   readonly managers: Table<Stored, string>;
   /** uid of a system account → only a version. */
   readonly systemUids: Table<Stored, string>;
-  /** number of a signing key → secret and time of its creation. */
+  /** number of a signing key → secret and creation time. */
   readonly signingKeys: Table<Stored, number>;
-  /** [kind, id of an endpoint, name] → settings or another string of the endpoint. */
+  /** [kind, endpoint id, name] → the endpoint's settings, a delivery state or a parked event. */
   readonly webhooks: Table<Stored, string[]>;
   /** token hash in hex → username and expiry time. */
   readonly tokens: Table<Stored, string>;
@@ -55,15 +55,15 @@ export interface Tables extends Database {
   readonly heads: Table<Stored, string>;
   /** channel number, first seq → one record or a chunk of records (see log-rows.ts). */
   readonly log: BinaryTable;
-  /** number of the log of an active stream → only a version. */
+  /** number of an active stream's log → only a version. */
   readonly streamsActive: BinaryTable;
   /**
-   * [channel key or uid, time of the end, channel number, seq] → channel key and clientMsgNo of an
-   * ended stream. The stream of a group has a row under its channel key. A personal stream has a
-   * row under the uid of each user.
+   * [channel key or uid, end time, channel number, seq] → channel key and clientMsgNo of an ended
+   * stream. The stream of a group has a row under its channel key. A personal stream has a row
+   * under the uid of each user.
    */
   readonly streamEnds: Table<Stored, (string | number)[]>;
-  /** hash of the name of a log → number of the log. */
+  /** hash of a log's name → number of the log. */
   readonly logNames: Table<Stored, Buffer>;
   /** number of a log → name and state. If the log is closed and small, also its frames. */
   readonly logHeads: Table<Stored, Buffer>;

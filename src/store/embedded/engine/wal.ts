@@ -26,7 +26,7 @@ export interface WalFiles {
 
 interface WalOptions {
   readonly folder: string;
-  /** Number of the first new segment. A higher number is used if this segment exists. */
+  /** Number of the first new segment. A higher number is used if this segment already exists. */
   readonly firstSegment: number;
   readonly segmentBytes: number;
   /** True if the caller calls `sync` after each frame, before it writes the next frame. */

@@ -28,7 +28,7 @@ import type { PermissionCheck } from "./permissions.ts";
 
 const QUEUED_BYTES = 256;
 
-/** A call of another kind, for example a stream event, that is queued among the messages. */
+/** A call that is not a message, for example a stream event, but is queued with the messages. */
 export interface QueuedStep {
   assign(nowMs: number): void;
   /** Called after all changes of the call are durable. */
@@ -53,7 +53,7 @@ interface PendingCall {
   message: Message | undefined;
   /** `undefined` if the message needs no record. */
   record: MemtableRecord | undefined;
-  /** Record of the uncommitted first message if this call is a retry of that message. */
+  /** Record of the uncommitted message that this call repeats, or `undefined`. */
   original: MemtableRecord | undefined;
 }
 
@@ -192,7 +192,9 @@ export class Appends {
     }
   }
 
-  /** Resolves a retry now or after the original's commit. Returns false for other calls. */
+  /**
+   * Resolves a retry now or after the original's commit. Returns false if the call is not a retry.
+   */
   #answerRetryOf(call: PendingCall, nowMs: number): boolean {
     const first = this.#ports.assigner.findRepeated(call.draft, nowMs);
     if (first === undefined) return false;

@@ -14,7 +14,7 @@ const FLAGS = [
   ["clientEvents", "client_events"],
 ] as const;
 
-/** Emits the event of a channel that was created or changed, if anything changed. */
+/** Emits the event for a channel that was created or changed. Emits nothing if nothing changed. */
 export function emitChannel(emit: Emit, before: ChannelInfo | undefined, after: ChannelInfo): void {
   const fields: Record<string, number> = {};
   for (const [flag, name] of FLAGS)

@@ -40,7 +40,7 @@ export interface ChannelRecord {
   readonly members: number;
 }
 
-/** Membership or list bits of a uid before and after a change. 0 means that the uid has no row. */
+/** A uid's membership or list bits before and after a change. 0 means that the uid has no row. */
 export interface BitChange {
   readonly before: number;
   readonly after: number;
@@ -78,7 +78,9 @@ export class ChannelTables {
     1: new BoundedMap(MAX_CACHED_CHANNELS),
     2: new BoundedMap(MAX_CACHED_CHANNELS),
   };
-  /** Number of changes in progress, by channel id. A channel that changes is not cached. */
+  /**
+   * Number of changes in progress, by channel id. A channel that is being changed is not cached.
+   */
   readonly #changing: Record<ChannelType, Map<string, number>> = {
     1: new Map(),
     2: new Map(),
@@ -273,8 +275,8 @@ export class ChannelTables {
   }
 
   /**
-   * Returns the groups in the first `limit` rows of the user, without disbanded groups. `isAll` is
-   * true if the user has fewer than `limit` rows.
+   * Returns the groups in the user's first `limit` rows, without disbanded groups. `isAll` is true
+   * if the user has fewer than `limit` rows.
    */
   firstGroupsOf(
     uid: string,

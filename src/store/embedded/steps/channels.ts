@@ -42,7 +42,7 @@ interface ChannelPorts {
 export interface EmbeddedChannels extends ChannelStore {
   /**
    * Returns the user's groups. A short list is returned without a promise. A long list is read in
-   * slices of the event loop.
+   * slices, which do not block the event loop.
    */
   groupsNow(uid: string): MaybePromise<readonly string[]>;
 }

@@ -40,7 +40,10 @@ export interface CommandStep extends QueueStep {
   readonly draft: CommandDraft;
   readonly message: Message;
   readonly copies: readonly CommandCopy[];
-  /** True if the only recipient's inbox has no room for the command. Nothing is then stored. */
+  /**
+   * True if the only recipient's inbox has no room for the command. In that case, nothing is
+   * stored.
+   */
   isRefused: boolean;
 }
 

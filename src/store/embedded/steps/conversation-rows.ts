@@ -29,8 +29,8 @@ const END_OF_PERSONS = `${PERSON_CHANNEL};`;
 const PEER_VALUE = [VERSION];
 const ROWS_PER_BACKFILL = 1000;
 /**
- * If the list of channels without rows is longer than this, channels that have left the memtable
- * are removed from it.
+ * Length above which channels that have left the memtable are removed from the list of channels
+ * without rows.
  */
 const MAX_UNSTORED = 100_000;
 
@@ -73,7 +73,7 @@ export class ConversationRows {
     this.#onNewPeer = callback;
   }
 
-  /** Records that a personal channel, which has just been loaded into memory, may have no row. */
+  /** Records that a personal channel that has just been loaded into memory may have no row. */
   addNew(key: ChannelKey): void {
     const pair = pairOf(key);
     if (pair === undefined) return;
@@ -123,7 +123,7 @@ export class ConversationRows {
     void this.#tables.expiring.put(key, value);
   }
 
-  /** Puts the newest seq of each sender. After a power loss, keeps newer rows of the database. */
+  /** Puts each sender's newest seq. Keeps newer rows, which may exist after a power loss. */
   *putOwnSeqs(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void> {
     const newest = new Map<string, number>();
     for (const { bytes, start, messageSeq } of log)
@@ -213,7 +213,7 @@ export interface Position {
   readonly readSeq: number;
   readonly deletedSeq: number;
   /**
-   * Newest seq of the channel when the position was changed. A later message of the user moves the
+   * The channel's newest seq when the position was changed. A later message from the user moves the
    * read position again.
    */
   readonly headAtChange: number;

@@ -1,6 +1,6 @@
-// Computes the state of a conversation from the channel's head, the user's position, the newest
-// message of the user and the counts in records. All inputs of a state are read in one event-loop
-// turn, which makes them consistent. `redis/lua/conversation.lua` computes the same state in Redis.
+// Computes the state of a conversation from the channel's head, the user's position and newest
+// message, and the counts in records. All inputs of a state are read in one event-loop turn, which
+// makes them consistent. `redis/lua/conversation.lua` computes the same state in Redis.
 
 import {
   type ChannelKey,

@@ -54,7 +54,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
   readonly #ports: ConversationPorts;
   readonly #states: ConversationStates;
   readonly #userChannels: UserChannels;
-  /** Users whose changes are not committed yet: their uids by change id, oldest first. */
+  /** Uids of the users whose changes are not committed yet, by change id, oldest first. */
   readonly #pending = new Map<number, string>();
   /** Shared by all lists, so that only one list continues in each turn of the event loop. */
   readonly #turns = new Turns();
@@ -67,8 +67,8 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
 
   async newestConversations(uid: string, range: ConversationRange): Promise<ConversationSelection> {
     const { sinceMs, onlyUnread = false, excludedTypes = [] } = range;
-    // Both times are read before the channels. The list therefore lacks no change that is earlier
-    // than `pendingMs`, or than `newestChangeMs` if no change is pending.
+    // Both times are read before the channels. The list therefore includes every change that is
+    // earlier than `pendingMs`, or than `newestChangeMs` if no change is pending.
     const pendingMs = this.#pendingMs(uid);
     const newestChangeMs = messageTimeMs(
       Math.max(this.#ports.appends.newestId, lastChangeId(this.#ports.tables)),
@@ -164,7 +164,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
     return this.#view(uid, channel);
   }
 
-  /** Returns the read position of each of the users in the channel (see `PushStore`). */
+  /** Returns each user's read position in the channel (see `PushStore`). */
   readSeqs(key: ChannelKey, uids: readonly string[]): readonly number[] {
     const channel = channelOf(key, "");
     return uids.map((uid) => {
@@ -241,8 +241,8 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
     const { readSeq, deletedSeq } = this.#states.afterChange(state, change);
     const isSame = readSeq === state.readSeq && deletedSeq === state.deletedSeq;
     if (isSame) return NO_CHANGE;
-    // The id does not belong to a message. Its time is not earlier than the time of any earlier
-    // change or message.
+    // The id does not belong to a message. Its time is not earlier than that of any previous change
+    // or message.
     const changeId = ids.next(clock());
     putLastChangeId(tables, changeId);
     const changedAtMs = messageTimeMs(changeId);

@@ -1,8 +1,7 @@
-// Writes the events of steps that change the database in a transaction. The transaction also puts
-// the events into the table `outbox`, so an event is stored if and only if its change is stored.
-// Afterwards a call in the queue of messages assigns ids and writes the events to the WAL. The
-// checkpoint that adds them to the feed removes them from the outbox. State: events that wait for
-// their ids.
+// Writes the events of steps that change the database. A step's transaction also puts its events
+// into the table `outbox`, so an event is stored if and only if its change is stored. Afterwards, a
+// call in the message queue assigns ids and writes the events to the WAL. The checkpoint that adds
+// them to the feed removes them from the outbox. State: events that wait for their ids.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { EVENT_TYPES, type EventDraft } from "../../../broker/event-ports.ts";
@@ -56,8 +55,8 @@ export class EventOutbox {
   }
 
   /**
-   * Assigns ids to the events that had none when the previous process ended. Must be called at the
-   * start.
+   * Assigns ids to the events that had none when the previous process ended. Must be called on
+   * startup.
    */
   async recover(): Promise<void> {
     const numbered = this.#ports.events.numberedKeys();

@@ -95,7 +95,7 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
     feedSwitch: async () => events.switch,
 
     async switchFeed(isOn) {
-      // Turning the feed off is allowed on a full disk, because events then need no space.
+      // The feed can be turned off on a full disk, because events then stop using space.
       const purpose = isOn ? "store" : "reclaim";
       await persist(tables, () => events.putSwitch(isOn), purpose);
       events.setOn(isOn);
@@ -123,7 +123,7 @@ export function createEvents({ tables, events, appends }: EventPorts): EventStor
   };
 }
 
-/** Returns the highest event number in the rows of each partition. */
+/** Returns each partition's highest event number in these rows. */
 function lastNumbers(rows: readonly StoredEvents[]): ReadonlyMap<number, number> {
   const numbers = new Map<number, number>();
   for (const { key, newest } of rows) {

@@ -89,7 +89,7 @@ export function importedHead(
   return { seq: Number(seq), timestampMs: Number(timestampMs) };
 }
 
-/** Removes the source ids of the messages of one row. Must be called inside `commit`. */
+/** Removes the source ids of a row's messages. Must be called inside `commit`. */
 export function removeLabels(
   { labels }: Pick<Tables, "labels">,
   number: number,

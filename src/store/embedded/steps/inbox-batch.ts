@@ -67,14 +67,14 @@ interface OpenInbox {
    */
   readonly added: NewCommand[];
   readonly removed: Set<number>;
-  /** Senders read so far. The count in the entry of `BACKEND` is not used. */
+  /** Senders read so far. The count in the `BACKEND` entry is not used. */
   readonly senders: Map<string, SenderCopies>;
   hasAllSenders: boolean;
 }
 
 interface RemainingCopies {
   readonly command: Buffer;
-  /** True if the table `commandLeft` may have a row of the command. */
+  /** True if the table `commandLeft` may have a row for the command. */
   readonly hasRow: boolean;
   count: number;
 }

@@ -29,7 +29,7 @@ import { InboxBatch } from "./inbox-batch.ts";
  * step. A batch is written in one event-loop turn.
  */
 const MAX_BATCH = 500;
-/** Maximum number of copies that small steps may add to a batch while it is decided. */
+/** Maximum number of copies that small steps may add to a batch while it is being decided. */
 const MAX_JOINING = 250;
 const MAX_QUEUED = 200_000;
 const MAX_QUEUED_BYTES = 64 * 1024 * 1024;
@@ -64,7 +64,7 @@ export class InboxQueue {
   }
 
   /**
-   * Returns true if the queue accepts no further step from the user. One user may fill half of the
+   * Returns true if the queue accepts no more steps from the user. One user may fill half of the
    * queue.
    */
   isFull(uid: string): boolean {

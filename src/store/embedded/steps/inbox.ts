@@ -89,7 +89,7 @@ export class Inbox implements InboxStore {
     return this.page(...request);
   }
 
-  /** Does the same as `readInbox`, but returns without a promise. */
+  /** Does the same as `readInbox`, but synchronously. */
   page(
     uid: string,
     afterSeq: number,
@@ -170,7 +170,10 @@ export class Inbox implements InboxStore {
     failures.throwFirst();
   }
 
-  /** Removes the first commands and their copies. Returns the key of the last one of them. */
+  /**
+   * Removes the first of these commands and their copies. Returns the key of the last command that
+   * was processed.
+   */
   async #expire(commands: readonly Buffer[], failures: SweepFailures): Promise<Buffer | undefined> {
     const { commandCopies } = this.#ports.tables;
     const steps: Promise<void>[] = [];

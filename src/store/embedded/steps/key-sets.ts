@@ -1,5 +1,5 @@
 // The public keys that were last read from an identity provider. A node uses them if it starts
-// while the provider cannot be reached.
+// while the provider is unreachable.
 
 import type { KeySetStore } from "../../../broker/ports.ts";
 import { fieldsOf, persist } from "../engine/database.ts";

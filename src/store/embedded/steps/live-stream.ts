@@ -139,7 +139,7 @@ export class LiveStream {
     return this.#end?.ending;
   }
 
-  /** Unix milliseconds of the end, or 0 if the stream has not ended. See `StreamEnd`. */
+  /** Time of the end in Unix milliseconds, or 0 if the stream has not ended. See `StreamEnd`. */
   get endedMs(): number {
     return this.#end?.detail ?? 0;
   }
@@ -183,7 +183,7 @@ export class LiveStream {
     if (this.isTextSession) this.#snapshotBytes += snapshotBytes(event);
   }
 
-  /** Removes an event. It must be the newest event of the stream, and must be uncommitted. */
+  /** Removes an event, which must be the stream's newest event and uncommitted. */
   rollBack(event: PlacedEvent): void {
     const { index, type } = event;
     this.#assigned -= 1;

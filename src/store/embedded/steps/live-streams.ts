@@ -163,7 +163,8 @@ export class LiveStreams {
   /**
    * Loads the active streams. Also loads the streams whose logs were in the WAL, because the
    * database may lack their rows. `replayed` contains the numbers of these logs. Must be called
-   * after the replay of the WAL. The silence of active streams is measured from this call on.
+   * after the replay of the WAL. The time that producers have been silent is measured from this
+   * call on.
    */
   load(replayed: ReadonlySet<number>): void {
     for (const number of new Set([...this.#rows.active(), ...replayed])) {

@@ -1,5 +1,5 @@
 // The state of a log without its frames: how changes affect it, when it expires, and how it is
-// stored. Also the records that logs have in the WAL. State: `LogTerms` objects that logs share.
+// stored. Also defines the WAL records of logs. State: `LogTerms` objects that logs share.
 //
 // A WAL record of a log. Numbers are little-endian.
 //
@@ -23,7 +23,7 @@
 //   order       string   if HAS_ORDER is set
 //   frame       bytes    to the end of the record; empty if the log is only closed
 //
-// A string is the number of its bytes (u16), followed by the bytes in UTF-8.
+// A string is its length in bytes (u16), followed by its UTF-8 bytes.
 
 import { randomBytes } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -83,7 +83,7 @@ export interface LogTerms {
 
 /**
  * State of a log. A value is immutable: each change to the log creates a new value. 32-bit numbers
- * are signed here, because V8 stores larger numbers as objects of 16 bytes, and a node keeps many
+ * are signed here, because V8 stores larger numbers as 16-byte objects, and a node keeps many
  * states in memory.
  */
 export interface LogState {
@@ -98,11 +98,11 @@ export interface LogState {
   /** Stored time of the last use, in Unix milliseconds. 0 if the log has no time to live. */
   readonly usedMs: number;
   readonly position: number;
-  /** Check of the last frame. The incarnation if the log has no frames. */
+  /** Check of the last frame, or the incarnation if the log has no frames. */
   readonly check: number;
   readonly records: number;
   readonly closed: LogEnding | undefined;
-  /** `order` of the last append with an `order`. */
+  /** `order` of the last append that had one. */
   readonly order: string | undefined;
   readonly forks: number;
 }
@@ -168,7 +168,7 @@ export function dueMs({ terms, usedMs }: LogState): number | undefined {
 export interface LogTime {
   /** Wall-clock time in Unix milliseconds. Compared with the fixed time at which a log expires. */
   readonly wallMs: number;
-  /** Unix milliseconds, unaffected by clock changes, for a time to live. */
+  /** Unix milliseconds, unaffected by clock changes. Used for times to live. */
   readonly idleMs: number;
 }
 

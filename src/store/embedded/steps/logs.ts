@@ -1,4 +1,4 @@
-// Implements the port of logs: how an append, a close, a fork, a deletion and the passing of time
+// Implements the log port: how an append, a close, a fork, a deletion and the passing of time
 // change a log. A call is decided when it reaches the front of the queue. Decisions also consider
 // changes that are not committed yet. Reads return only committed changes.
 
@@ -354,7 +354,7 @@ export class LogRules {
     return { source: undefined, copied: this.#framesBefore(source, start), cut, state: seeded };
   }
 
-  /** Throws `overloaded` if there is no memory for the copied frames of a fork. */
+  /** Throws `overloaded` if there is no memory for a fork's copied frames. */
   #assertRoom(copied: readonly OpenFrame[]): void {
     const { logs, limits } = this.#ports;
     const bytes = sizeOf(copied.map((frame) => frame.bytes));
@@ -452,7 +452,7 @@ interface Base {
   readonly source: OpenLog | undefined;
   /** Frames of the source that are copied into the log. */
   readonly copied: readonly OpenFrame[];
-  /** First own frame of a fork that begins within a frame of its source: that frame's first part. */
+  /** First own frame of a fork that begins inside a source frame: the first part of that frame. */
   readonly cut: OpenFrame | undefined;
 }
 
@@ -463,8 +463,8 @@ interface Fork {
 }
 
 /**
- * Decision about an append. `accepted` means that the records may be appended. `producer` is then
- * the change to the producer's state.
+ * Decision about an append. `accepted` means that the records may be appended. In that case,
+ * `producer` is the change to the producer's state.
  */
 type LogJudgement =
   | LogAppendResult
@@ -535,9 +535,7 @@ function producerRefusal(
   return number === expected ? undefined : { verdict: "gap", expected };
 }
 
-/**
- * Returns true if `order` is higher than the last order. The bytes of the two strings are compared.
- */
+/** Returns true if `order` is higher than the last order in a bytewise comparison. */
 function isLater(order: string, last: string | undefined): boolean {
   return last === undefined || Buffer.compare(Buffer.from(order), Buffer.from(last)) > 0;
 }

@@ -1,5 +1,5 @@
 // Users who have been announced as online (the port's `OnlineStore`). Their rows are in the
-// database, because unlike the sessions they outlive the process. State: when the last session of
+// database, because, unlike sessions, they outlive the process. State: when the last session of
 // each user left, and the position of a walk over the rows.
 
 import { type DeviceFlag, userTopic } from "../../../broker/model.ts";
@@ -13,9 +13,7 @@ import type { Emit, EventOutbox } from "./event-outbox.ts";
 import { userLock } from "./users.ts";
 
 const VERSION = 1;
-/**
- * Maximum number of users whose time of leaving is kept. A walk over all rows finds further users.
- */
+/** Maximum number of users whose time of leaving is kept. A walk over all rows finds the others. */
 const MAX_LEFT = 100_000;
 const ROWS_PER_STEP = 500;
 
@@ -98,7 +96,7 @@ export class OnlineUsers implements OnlineStore {
     return uids;
   }
 
-  /** Adds users without sessions whose time of leaving is not known. */
+  /** Adds users without sessions whose time of leaving is unknown. */
   #walkInto(uids: string[], limit: number): void {
     for (let steps = 0; this.#walk !== undefined && uids.length < limit; steps++) {
       if (steps * ROWS_PER_STEP >= limit) return;

@@ -28,7 +28,7 @@ import {
 } from "./log-state.ts";
 import type { FrameRun, LogFlush, StoredLogs } from "./stored-logs.ts";
 
-/** Maximum number of heads that are examined to find heads that can be dropped. */
+/** Maximum number of heads that one eviction examines. */
 const MAX_EXAMINED = 100;
 
 interface LogProducerEntry {
@@ -58,7 +58,7 @@ interface UnflushedChanges {
   committed: number;
 }
 
-/** A log whose head is in memory. The class has few fields, because many logs are open. */
+/** A log whose head is in memory. The class has few fields, because many logs may be open. */
 export class OpenLog {
   readonly number: number;
   /** Name of the log, as `logNameText` returns it. */
@@ -178,7 +178,7 @@ export class OpenLogs {
     this.#dirty.delete(log.number);
   }
 
-  /** Drops the head of a log whose rows are removed. */
+  /** Drops the head of a log that will no longer change. */
   forget(log: OpenLog): void {
     if (this.#byName.get(log.text) === log) this.#byName.delete(log.text);
   }
@@ -202,7 +202,7 @@ export class OpenLogs {
 
   // --- Changes ---
 
-  /** Counts a WAL record of the log, before its state is changed. */
+  /** Counts a WAL record of the log. Must be called before the log's state changes. */
   retain(log: OpenLog, bytes: number): void {
     this.#dirty.set(log.number, log);
     log.changes ??= unflushedChanges(log.assigned);
@@ -260,7 +260,9 @@ export class OpenLogs {
 
   // --- Reads ---
 
-  /** Returns true if the committed log has a frame that ends at this offset. */
+  /**
+   * Returns true if this offset is the start of the committed log or the end of one of its frames.
+   */
   hasOffset(log: OpenLog, offset: LogOffset): boolean {
     return this.#runFrom(log, offset) !== undefined;
   }
@@ -273,7 +275,7 @@ export class OpenLogs {
   }
 
   /**
-   * Returns frames from the offset on, or `undefined` if the committed log has no such offset.
+   * Returns frames after the offset, or `undefined` if the committed log has no such offset.
    * Returns at least one frame unless the offset is the tail.
    */
   read(log: OpenLog, from: LogOffset, maxBytes: number): ReadFrames | undefined {
@@ -299,8 +301,8 @@ export class OpenLogs {
 
   /**
    * Returns a run of frames that begins at the offset. The run is empty at the tail. Returns
-   * `undefined` if no frame of the committed log ends at the offset. An equal check alone does not
-   * prove that a frame ends there.
+   * `undefined` if no frame of the committed log ends at the offset. A matching check alone does
+   * not prove that a frame ends there.
    */
   #runFrom(log: OpenLog, offset: LogOffset): FrameRun | undefined {
     const { shown } = log;
@@ -319,7 +321,7 @@ export class OpenLogs {
     let owner = log;
     let state = shown;
     let end = Infinity;
-    // This is a loop and not a recursion, because a fork can have a long chain of sources.
+    // This is a loop rather than a recursion, because a fork can have a long chain of sources.
     for (;;) {
       const start = startOf(state);
       const { origin } = state.terms;
@@ -386,10 +388,7 @@ export class OpenLogs {
     if (!mayChange(log)) this.forget(log);
   }
 
-  /**
-   * Applies a record of the WAL unless the database already has the change. Returns the number of
-   * the log.
-   */
+  /** Applies a WAL record unless the database already has the change. Returns the log's number. */
   replay(bytes: Buffer): number {
     const record = decodeLogRecord(bytes);
     this.#apply(record, bytes.length);

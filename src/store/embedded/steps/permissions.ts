@@ -7,7 +7,7 @@ import { isCheck, refuseGroupSend, refusePersonSend } from "../../../broker/perm
 import type { GroupFacts, PersonFacts, StreamDraft } from "../../../broker/ports.ts";
 import { ALLOWLIST, type ChannelTables, DENYLIST, MEMBER } from "./channel-tables.ts";
 
-/** Checks the sender of a message, or of an event of a stream. */
+/** Checks the sender of a message or a stream event. */
 export type PermissionCheck = (
   draft: Pick<StreamDraft, "channel" | "fromUid" | "permission">,
 ) => SendRefusal | undefined;

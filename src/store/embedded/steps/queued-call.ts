@@ -16,7 +16,7 @@ interface CallChanges {
   rollBack(): void;
 }
 
-/** Decides a call. To refuse it, throws a BrokerError before anything is changed. */
+/** Decides a call, or throws a BrokerError to refuse it. Must throw before it changes anything. */
 type Decision<Changes, Result> = (changes: Changes) => Result;
 
 /** Returns a function that queues a call among the messages. `bytes` is the size of the call. */

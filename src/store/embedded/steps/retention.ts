@@ -36,8 +36,8 @@ import type { StreamRows } from "./stream-rows.ts";
 
 const ENTRIES_PER_STEP = 200;
 /**
- * A channel may exceed its limit by this number of messages, or by a tenth of the limit if that is
- * less.
+ * Maximum number of messages by which a channel may exceed its limit. If a tenth of the limit is
+ * less, that applies instead.
  */
 const MAX_TRIM_STEP = 100;
 
@@ -215,8 +215,8 @@ export class Sweep {
 }
 
 /**
- * Trims the channels in the queue. Trims all channels if there is a retention time, and after a
- * start. Returns the number of removed messages.
+ * Trims the queued channels, or all channels if there is a retention time. After a start or a
+ * failed sweep, all channels are queued. Returns the number of removed messages.
  */
 async function trimAll(ports: SweepPorts, nowMs: number, isClosed: () => boolean): Promise<number> {
   const { retentionMs, trimQueue, tables } = ports;
@@ -348,7 +348,10 @@ function newestMs(row: LogRow): number {
   return newest;
 }
 
-/** Channels that may have more messages than the limit. After a start, these are all channels. */
+/**
+ * Channels that may have more messages than the limit. After a start or a failed sweep, all
+ * channels.
+ */
 export class TrimQueue {
   readonly maxMessages: number;
   readonly #step: number;

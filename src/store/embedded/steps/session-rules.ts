@@ -77,8 +77,8 @@ export function decideLogin(
 }
 
 /**
- * Returns the order of the claimed login, or 0 if the label belongs to an older login, or
- * `undefined` if the login is unknown.
+ * Returns the order of the claimed login, 0 if the label belongs to an older login, or `undefined`
+ * if the login is unknown.
  */
 function claimedOrder(
   claim: Claim | undefined,

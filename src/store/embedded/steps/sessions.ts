@@ -71,7 +71,7 @@ export interface EmbeddedSessions extends Omit<SessionStore, "joinState">, Onlin
 
 interface LeftSession {
   readonly session: SessionRecord;
-  /** `undefined` if only its connection ended. */
+  /** `undefined` if only the connection ended. */
   readonly reason: CloseReason | undefined;
 }
 
@@ -204,7 +204,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     };
   }
 
-  /** Adds a session. Only a new login of a main session waits until the login is committed. */
+  /** Adds a session. Waits for the login to be committed only if it is a new main login. */
   function enter(
     requested: SessionRecord,
     incarnation: Incarnation,
@@ -353,8 +353,8 @@ function levelOf(
 }
 
 /**
- * Returns the reason why the current token of the device ends the session [decisions: /user/token
- * again].
+ * Returns the reason why the device's current token ends the session, or `undefined` [decisions:
+ * /user/token again].
  */
 function endedByDevice(
   { tokenTag, level }: SessionRecord,

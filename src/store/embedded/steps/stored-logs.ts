@@ -1,8 +1,8 @@
-// Rows of logs in the database. The rows of a log contain the number of the log in place of its
-// name. A number is never reused. State: the counter that assigns the numbers.
+// Rows of logs in the database. The rows of a log contain its number in place of its name. A number
+// is never reused. State: the counter that assigns the numbers.
 //
-// A row of the table `logFrames` has the number of the log and the position of its first frame as
-// its key. The rows of a log follow each other without gaps. The value of a row:
+// A key in the table `logFrames` is the number of the log and the position of the row's first
+// frame. The rows of a log follow each other without gaps. The value of a row:
 //
 //   version   u8      FRAMES_VERSION
 //   check     u32     check before the first frame, little-endian
@@ -45,7 +45,7 @@ const MAX_ROW_BYTES = 16 * 1024;
 const MAX_INLINE_BYTES = 4096;
 const PRESENT = Buffer.from([VERSION]);
 
-/** Contiguous frames. The bytes are not changed later. */
+/** Contiguous frames. The bytes never change. */
 export interface FrameRun {
   /** Position of the first frame. */
   readonly start: number;

@@ -72,7 +72,7 @@ export class StreamEnds {
   }
 
   /**
-   * Returns the ends of a scope. An end that is both in memory and in the database is returned
+   * Returns the ends of a scope. An end that is both in memory and in the database is returned only
    * once.
    */
   #endsIn({ name, live }: Scope, sinceMs: number, limit: number): readonly StreamEnd[] {

@@ -58,7 +58,7 @@ type StreamName = Pick<StreamHead, "key" | "clientMsgNo">;
 
 export class StreamRows {
   readonly #ports: StreamRowsPorts;
-  /** Snapshots of ended streams by the numbers of their logs. They do not change. */
+  /** Snapshots of ended streams by log number. They never change. */
   readonly #snapshots = new BoundedMap<number, StreamSnapshot>(MAX_KEPT);
 
   constructor(ports: StreamRowsPorts) {

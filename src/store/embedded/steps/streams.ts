@@ -298,7 +298,7 @@ class StreamRules {
 
   #start(draft: StreamDraft, changes: StreamChanges): StreamResult {
     const { live, assigner } = this.#ports;
-    // The sender has already used the clientMsgNo for a message or command other than this stream.
+    // The sender may have used the clientMsgNo for a different message or for a command.
     if (assigner.findFirst(draft, changes.nowMs) !== undefined)
       return { verdict: "taken", state: undefined };
     const running = live.openSession(draft.key);
@@ -322,8 +322,8 @@ class StreamRules {
 
   /**
    * Returns true if the message of an active stream is at least twice as old as the retention time.
-   * Such a stream accepts no event except its end, and is interrupted when it is silent. Otherwise,
-   * its message and all later messages of the channel would be kept.
+   * Such a stream accepts no events except its end, and is interrupted once it is silent.
+   * Otherwise, its message and all later messages of the channel would be kept.
    */
   #isPast({ head }: LiveStream, { nowMs }: StreamChanges): boolean {
     return nowMs >= messageTimeMs(head.messageId) + 2 * this.#ports.retentionMs;

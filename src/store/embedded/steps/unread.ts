@@ -1,6 +1,6 @@
-// Counts unread messages: visible messages with a red dot after a read position. A count costs a
-// few reads, because each record stores the number of messages up to it that have a red dot and do
-// not expire. Messages that expire are counted one by one, newest first and up to a limit. A
+// Counts unread messages: visible messages with a red dot after a read position. A count costs only
+// a few reads, because each record stores the number of messages up to it that have a red dot and
+// do not expire. Messages that expire are counted one by one, newest first and up to a limit. A
 // `ChannelState` must not be used after an `await`.
 
 import type { ChannelKey, MessageHead } from "../../../broker/model.ts";

@@ -46,7 +46,7 @@ export class UserChannels {
   readonly #readLists = new KeptLists<ReadChannel>(MAX_KEPT_READ);
   readonly #turns: Turns;
 
-  /** `turns` are shared with other jobs that read lists. */
+  /** `turns` is shared with other jobs that read lists. */
   constructor(ports: UserChannelsPorts, turns: Turns) {
     this.#ports = ports;
     this.#turns = turns;
@@ -68,7 +68,9 @@ export class UserChannels {
     return this.#readLists.get(uid, () => this.#readPositions(uid));
   }
 
-  /** Forgets which channels the user has read. Must be called after a position moved back. */
+  /**
+   * Forgets which channels the user has read. Must be called after a read position has moved back.
+   */
   forgetRead(uid: string): void {
     this.#readLists.forget(uid);
   }

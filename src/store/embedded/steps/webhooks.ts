@@ -13,7 +13,7 @@ import type { Leases } from "./leases.ts";
 
 const VERSION = 1;
 
-/** Kind of a row in the table `webhooks`. Only a row of settings stores an endpoint's version. */
+/** Kind of a row in the table `webhooks`. Only a settings row stores an endpoint's version. */
 export type WebhookRowKind = "settings" | WebhookTextKind;
 
 export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
