@@ -1,4 +1,4 @@
-// Reads the data that a node needs to catch up with publications that it missed.
+// Reads the data that a node needs to catch up on missed publications.
 
 import { bucketOf } from "../../broker/log-frame.ts";
 import type { ChannelKey } from "../../broker/model.ts";

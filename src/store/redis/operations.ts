@@ -11,7 +11,9 @@ import { EVENT_CONSTANTS } from "./steps/events.ts";
 import { permissionTables } from "./steps/permission-tables.ts";
 import { type Operation, TurnQueue } from "./turn.ts";
 
-/** Operations of the library. The code of an operation is its position in this list, from 1. */
+/**
+ * Operations of the library. The code of an operation is its position in this list, starting at 1.
+ */
 const OPERATIONS = [
   ...(["log_create", "log_append", "log_delete", "log_use", "log_expire"] as const),
   ...(["log_reference", "log_confirm", "log_release", "log_released"] as const),
@@ -73,9 +75,7 @@ export type OperationReply = Buffer | readonly unknown[];
 
 interface OperationDraft {
   readonly name: (typeof OPERATIONS)[number];
-  /**
-   * Numeric arguments, in the format that the comment of the operation in the library specifies.
-   */
+  /** Numeric arguments, in the format that the operation's comment in the library specifies. */
   readonly numbers?: Buffer;
   readonly texts: readonly (string | Buffer)[];
   /** Operations with the same `order` keep their order, even if a call fails. */

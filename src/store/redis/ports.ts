@@ -1,8 +1,8 @@
 // Layout of the keys in Redis, and the ports and limits that all parts of the Redis store use.
 // `redis/keys.ts` builds the names of the keys. Keeps no state.
 //
-// Times are Unix milliseconds. The red-dot count of a seq is the number of messages through that
-// seq that have a red dot and do not expire.
+// Times are Unix milliseconds. The red-dot count of a seq is the number of messages up to and
+// including that seq that have a red dot and do not expire.
 //
 // Keys of a channel, in the slot of its bucket (`Keys.channel`). A user's rules and contacts are
 // kept under the channel key `1:<uid>`.
@@ -209,7 +209,7 @@ export interface RedisStoreLimits {
 export interface RedisStorePorts {
   readonly link: RedisLink;
   readonly clock: Clock;
-  /** Clock for idle limits, in milliseconds from any origin. The default is `clock`. */
+  /** Clock for idle limits, in milliseconds from an arbitrary origin. The default is `clock`. */
   readonly steadyClock?: Clock;
   readonly limits: RedisStoreLimits;
   /** True if banned accounts cannot log in. The default is false. */

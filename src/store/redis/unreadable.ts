@@ -16,7 +16,7 @@ export class UnreadableRecords {
     this.#onError = onError;
   }
 
-  /** Number of unreadable records since the start. A record counts each time it is read. */
+  /** Number of unreadable records since the start. A record is counted each time it is read. */
   get count(): number {
     return this.#count;
   }

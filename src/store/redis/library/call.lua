@@ -50,8 +50,8 @@ local function take_numbers(format)
   return struct_unpack(format, numbers, at)
 end
 
--- Returns true if `text` is higher than `other`. Compares bytes, because the operators of Lua
--- compare by the locale of the server.
+-- Returns true if `text` is higher than `other`. Compares bytes, because Lua's operators compare
+-- strings by the server's locale.
 local function is_higher(text, other)
   for at = 1, math.min(#text, #other) do
     local a, b = byte(text, at), byte(other, at)

@@ -65,7 +65,7 @@ local open_logs -- logs that the call has opened, by the name of their head
 local changed_logs -- list of the logs whose head must be written
 local last_log -- log that was opened last
 -- List of the publications of the call: log or false, topic, frame. They are sent after the logs
--- were written, so that everything that is published is also stored.
+-- are written, so that everything that is published is also stored.
 local publications
 
 -- Returns the state of a log, even if the log does not exist. Fields that the operations of a call
@@ -111,8 +111,8 @@ local function load_log(base, name)
   return log
 end
 
--- Returns the state of a log, even if the log does not exist. On a Cluster, accesses the keys of the
--- log first. If a key has moved, Redis then reports this before the operation writes anything.
+-- Returns the state of a log, even if the log does not exist. On a Cluster, accesses the log's keys
+-- first, so that Redis reports a moved key before the operation writes anything.
 local function open_log(base, name)
   local head = base .. 'logHead:' .. name
   last_log = open_logs[head]
@@ -135,7 +135,7 @@ local function forget_failed_log()
   if last_log and not last_log.is_changed then open_logs[last_log.head] = nil end
 end
 
--- A log expires late, by a quarter of its time to live, because `use_log` does not record a use
+-- A log expires late by a quarter of its time to live, because `use_log` does not record a use
 -- within that time after the last recorded use.
 local function is_expired(log)
   return log.ttl and now >= log.used + log.ttl * 1250 or log.expires and now >= log.expires
@@ -345,9 +345,9 @@ local function producer_verdict(stored, epoch, number)
   return nil
 end
 
--- Returns the producer that a new producer replaces. It is the producer that has been silent
--- longest, and for more than `window`. Returns false if there is room for another producer, nil if
--- no producer can be replaced.
+-- Returns the producer that a new producer replaces. It is the one that has been silent longest,
+-- and for more than `window`. Returns false if there is room for another producer, nil if no
+-- producer can be replaced.
 local function silent_producer(key)
   if call('HLEN', key) < max_producers then return false end
   local producers, silent, since = call('HGETALL', key), nil, now - window
@@ -572,7 +572,7 @@ local function log_released()
   return { LOG_DONE }
 end
 
--- Returns MISSING or DELETED if the log is that of an ended stream whose message has expired or was
+-- Returns MISSING or DELETED if the log belongs to an ended stream whose message has expired or was
 -- stored at `past` (Unix ms) or earlier. Otherwise, returns nil. A sweep removes such a log later.
 local function stream_absence(log, past)
   if not log.event_head or log.ending == 0 then return nil end
@@ -617,10 +617,10 @@ local function begin_logs() open_logs, changed_logs, publications, last_log = {}
 
 -- Writes the changed logs, then sends the publications. All logs are written before any other step,
 -- because an error in such a step must not leave a log unwritten. If a log cannot be written, the
--- operations that changed it fail, and their publications are not sent. A publication that Redis
--- refuses does not make its operation fail, because its change is stored, and a retry without an
--- event id would store it again. Readers notice the gap by the number of the next publication, or
--- at their next read. Returns the first error of a refused publication, or nil.
+-- operations that changed it fail, and their publications are not sent. An operation does not fail
+-- if Redis refuses its publication, because its change is stored, and a retry without an event id
+-- would store it again. Readers notice the gap by the number of the next publication, or at their
+-- next read. Returns the first error of a refused publication, or nil.
 local function end_logs(replies)
   local refusal
   for _, log in ipairs(changed_logs) do

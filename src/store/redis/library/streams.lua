@@ -1,12 +1,12 @@
--- Operations on the streams of channels. The events of a stream are the records of the log of its
--- message (`library/logs.lua`). A channel has at most one active stream that was started by `POST
--- /event`. In addition, it may have up to MAX_OPEN_STREAMS active streams that were created through
--- the Durable Streams protocol.
+-- Operations on channels' streams. The events of a stream are the records of its message's log
+-- (`library/logs.lua`). A channel has at most one active stream that was started by `POST /event`.
+-- In addition, it may have up to MAX_OPEN_STREAMS active streams that were created through the
+-- Durable Streams protocol.
 --
 -- An operation names its channel by the texts of `ChannelNames.appendArgs`: the channel's key
 -- prefix, the channel key, the topic of a group ('' for a personal channel), and for each user of a
 -- personal channel the uid, the key prefix of the user's record and the key prefix of the user. The
--- users are missing if they are in other slots. The caller must then publish to them.
+-- users are missing if they are in other slots. In that case, the caller must publish to them.
 --
 -- Reply of each operation, unless its comment describes another reply
 --   verdict u8, state of the stream u8 (index in STREAM_STATES plus 1, or 0), refusal u8 (0 unless
@@ -112,8 +112,8 @@ end
 
 local function log_name(channel, client_msg_no) return channel.key .. '\n' .. client_msg_no end
 
--- Returns the log of a stream, or nil. On a Cluster, accesses every key of an active stream first.
--- If a key has moved, Redis then reports this before the operation writes anything.
+-- Returns the log of a stream, or nil. On a Cluster, accesses every key of an active stream first,
+-- so that Redis reports a moved key before the operation writes anything.
 local function open_stream(channel, client_msg_no)
   local log = open_log(channel.base, log_name(channel, client_msg_no))
   if not log.event_head then return nil end
@@ -125,7 +125,7 @@ local function open_stream(channel, client_msg_no)
 end
 
 -- Returns true if the message of an active stream is at least twice as old as the retention time.
--- Such a stream accepts no event except its end, and is interrupted when it is silent. Otherwise,
+-- Such a stream accepts no events except its end, and is interrupted once it is silent. Otherwise,
 -- its message and all later messages of the channel would never be removed.
 local function is_past(log) return retention > 0 and now >= message_ms(log.message_id) + 2 * retention end
 
@@ -236,8 +236,8 @@ local function id_counter(base)
   return string.gsub(base, '{c%d+}:$', '{all}:messageIds'), WHOLE_SERVER
 end
 
--- Returns the Unix ms to record for a stream that ends now. Even if the clock has been set back, it
--- is not earlier than the time in the id of any message of the channel.
+-- Returns the Unix ms to record for a stream that ends now. Even if the clock has been set back,
+-- the result is not earlier than the time in the id of any message in the channel.
 local function end_ms(channel)
   local counter = id_counter(channel.base)
   return math.max(now, message_ms(tonumber(call('GET', counter) or '0')))
@@ -390,8 +390,8 @@ end
 -- message added, or 0 if that id is unknown.
 local function extra_after(extra, id_before) return '\148' .. string.sub(extra, 2) .. struct_pack('>Bd', 203, id_before) end
 
--- Accesses every key that the start of a stream writes. If a key has moved, Redis then reports this
--- before the operation writes anything.
+-- Accesses every key that the start of a stream writes, so that Redis reports a moved key before
+-- the operation writes anything.
 local function access_keys(channel, counter, dedupe)
   if not is_cluster then return end
   local base, key = channel.base, channel.key

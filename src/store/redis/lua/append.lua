@@ -1,6 +1,6 @@
 -- Appends messages to channels. Each message succeeds or fails independently. A message that fails
--- changes nothing, except that it may use up a message id and update `peers`. Redis creates
--- functions, locals and arguments again at each call. To save time, state is kept in lists that are
+-- changes nothing, except that it may use up a message id and update `peers`. Redis creates all
+-- functions, locals and arguments anew for each call. To save time, state is kept in lists that are
 -- passed to functions, and numbers are packed into one argument.
 --
 -- KEYS   counter          message id counter. All other keys are in its slot, or all keys are on
@@ -68,7 +68,7 @@ local USER_ARGS = 3
 local CHANNEL_BYTES = 2
 local MESSAGE_ARGS = 3
 local MESSAGE_BYTES = 15
--- Indexes of the fields of `progress`, a list that describes how far the call has got.
+-- Indexes of the fields of `progress`, a list that tracks the progress of the call.
 local ARG_INDEX = 1 -- index in ARGV of the next message or channel
 local BYTE_INDEX = 2 -- index of the next message or channel in the packed numbers
 local MESSAGES_LEFT = 3 -- number of messages of the channel that are not processed yet
@@ -87,7 +87,7 @@ local function encode_result(result, pub, id, seq) return struct.pack('>BBddd', 
 local now, window, retention, max_messages, bucket, message_count, is_moving = struct.unpack('>ddddddB', numbers)
 now = id_ms(bucket, now)
 
--- If a slot may be moving, accesses the undeclared keys of the call first. Redis then reports a
+-- If a slot may be moving, accesses the undeclared keys of the call first, so that Redis reports a
 -- moved key before anything is written.
 if is_moving == 1 then
   local keys, at, byte = { counter }, FIRST_CHANNEL, HEADER_BYTES + 1

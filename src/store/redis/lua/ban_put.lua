@@ -1,4 +1,4 @@
--- Bans a user or ends the ban.
+-- Bans a user or lifts the ban.
 --
 -- ARGV   is_ban   1 to ban the user, 0 to end the ban
 --        kept_ms  time for which logged-out devices are kept

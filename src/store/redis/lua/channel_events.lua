@@ -1,4 +1,4 @@
--- Emits the events for changes of channels and their members. Placed in front of scripts, after
+-- Emits the events for changes to channels and their members. Placed in front of scripts, after
 -- `events.lua`.
 
 -- Emits the event for a channel that was created (`old_bits` is NO_RECORD) or changed. Emits
@@ -24,7 +24,7 @@ local function emit_channel(old_bits, bits)
   emit(event_type, '0', '{' .. table.concat(fields, ',') .. '}')
 end
 
--- Emits the events for added or removed members. Many uids are split into several events.
+-- Emits the events for added or removed members. A long list of uids is split into several events.
 --   temporary  '1' for temporary members, else '0'
 local function emit_members(event_type, uids, temporary)
   for first = 1, #uids, MAX_EVENT_UIDS do

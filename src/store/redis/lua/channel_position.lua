@@ -1,5 +1,5 @@
--- Reads the state of a channel and finds the delivered messages (marks) of a reader that are not in
--- the channel. A fail-over may have lost such messages, and their seqs are or will be reused.
+-- Reads the state of a channel and finds a reader's delivered messages (marks) that are not in the
+-- channel. A fail-over may have lost such messages, and their seqs are or will be reused.
 --
 -- KEYS   counter     message id counter
 -- ARGV   mark_count  number of marks, then for each mark, newest first
@@ -19,7 +19,7 @@
 local head, log, open_streams, counter = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local mark_count = tonumber(ARGV[1])
 local FIRST_MARK = 2
--- Maximum bytes of the frames of streams in the reply.
+-- Maximum number of bytes of stream frames in the reply.
 local MAX_BYTES = 1048576
 
 local fields = redis.call('HMGET', head, 'pub', 'seq')

@@ -18,7 +18,8 @@ local INBOX_KEYS = 7
 
 -- Time for which `inboxIds` remembers a copy. Sweeps skip commands that are older than this.
 local REMEMBERED_MS = 3600000
--- Added to the time to live of `inboxIds`, because `copy.now` and the server's clock may differ.
+-- Time added to the time to live of `inboxIds`, because `copy.now` and the server's clock may
+-- differ.
 local CLOCK_SKEW_MS = 60000
 local MIN_REMEMBERED = 1000
 

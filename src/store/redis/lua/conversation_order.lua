@@ -1,5 +1,5 @@
--- Finds the newest message of each channel. The conversations of a user are ordered by these
--- messages. Read-only.
+-- Finds the newest message of each channel. A user's conversations are ordered by these messages.
+-- Read-only.
 --
 -- KEYS   counter      message id counter. All channels are in its slot, or all keys are on one
 --                     server.

@@ -83,7 +83,7 @@ local function user_position()
 end
 
 -- Returns the seqs of the unexpired messages that have a red dot, an expiry time and at least the
--- seq `from`. The newest come first. See MAX_EXPIRING and MAX_EXAMINED for the limits.
+-- seq `from`, newest first. See MAX_EXPIRING and MAX_EXAMINED for the limits.
 local function expiring(from)
   local unexpired, inspected = {}, 0
   while inspected < MAX_EXAMINED do

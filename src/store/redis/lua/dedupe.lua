@@ -4,11 +4,11 @@
 -- known. The seq and the publication number of a command are 0. The stored time decides whether the
 -- record is still valid; the expiry of the key only frees its memory.
 
--- Added to the time to live of a record, because the caller's time and the server's clock may
+-- Time added to a record's time to live, because the caller's time and the server's clock may
 -- differ.
 local DEDUPE_SPACE_MS = 60000
 
--- Stored in place of the payload hash for the message of a stream (`STREAM_HASH` in
+-- Stored in place of the payload hash for a stream's message (`STREAM_HASH` in
 -- `store/payload-hash.ts`).
 local STREAM_HASH = '\0\0\0\0\0\0\0\0'
 

@@ -1,5 +1,5 @@
--- Replaces a user's device. A new device without a token is logged out: records the time of the
--- logout, and the end of all sessions of the device, including those without an entry.
+-- Replaces a user's device. A new device without a token is logged out: the time of the logout is
+-- recorded, and the end of all of the device's sessions, including those without an entry.
 --
 -- ARGV   token_hash    '' if the device has no token
 --        kept_ms       time for which logged-out devices are kept

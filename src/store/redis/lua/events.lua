@@ -1,5 +1,5 @@
--- Writes events to the feed of a bucket, in the script of the change that they describe. Placed in
--- front of scripts, after `append_event.lua`.
+-- Writes events to the feed of a bucket, in the same script as the change that they describe.
+-- Placed in front of scripts, after `append_event.lua`.
 --
 -- These names are the last keys and the last arguments of the scripts.
 --   EVENT_IDS     message id counter

@@ -1,4 +1,5 @@
--- Turns the event feed of a bucket on or off. Turning it on again continues its numbers.
+-- Turns the event feed of a bucket on or off. When the feed is turned on again, its numbering
+-- continues.
 --
 -- KEYS   feed   of the bucket
 -- ARGV   is_on  1 for on, 0 for off

@@ -2,7 +2,7 @@
 -- `user_feed.lua` and the constant KEPT_MS (`INBOX_KEPT_MS` in `steps/command-steps.ts`).
 local TIDY_EVERY = 32 -- number of copies after which expired copies are removed
 
-local SEQ_DIGITS = 15 -- number of digits of the greatest inboxSeq
+local SEQ_DIGITS = 15 -- number of digits of the highest inboxSeq
 
 local MAX_EXPIRED = 100 -- argument `count` of `expire_copies` when a copy is put
 
@@ -41,7 +41,7 @@ local function forget_sender(inbox, seq)
 end
 
 -- Returns true if the inbox contains copies from users. Must be called before `shares` is read or a
--- user's copy is added. A migration does not write `shares`, so this function writes it at the
+-- user's copy is added. A migration does not write `shares`, so this function writes it on the
 -- first call.
 local function has_senders(inbox)
   if redis.call('EXISTS', inbox.senders) == 0 then return false end
@@ -132,7 +132,7 @@ local function drop_oldest(inbox, sender)
   return redis.call('XDEL', inbox.copies, seq .. '-0')
 end
 
--- Drops the oldest copy that a backend sent, in an inbox that also contains copies of users. This
+-- Drops the oldest copy that a backend sent, in an inbox that also contains copies from users. This
 -- is the oldest copy of the inbox if that copy has no sender, else the oldest backend copy in
 -- `order`. If no backend sent a copy, drops a copy of `victim`. Returns the number of dropped
 -- copies.

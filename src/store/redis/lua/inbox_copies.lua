@@ -1,4 +1,4 @@
--- Reads copies from an inbox, oldest first, without expired ones. Placed in front of scripts.
+-- Reads copies from an inbox, oldest first, and skips expired copies. Placed in front of scripts.
 --
 -- Returns inboxSeq, messageId and record of each copy. The first copy is returned even if its
 -- payload is larger than `max_bytes`.

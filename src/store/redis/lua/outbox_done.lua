@@ -1,4 +1,4 @@
--- Removes entries of a user's outbox that were moved to the feed.
+-- Removes the entries that were moved to the feed from a user's outbox.
 --
 -- ARGV   last_number  number of the last entry that was moved
 --        max_entries  maximum number of entries to remove

@@ -1,5 +1,5 @@
 -- Reads messages with their streams. Skips messages that are no longer shown. Because of its
--- limits, one call delays other calls by about a millisecond at most. Read-only.
+-- limits, one call delays other calls by at most about a millisecond. Read-only.
 --
 -- ARGV   from             first seq
 --        to               last seq

@@ -12,7 +12,7 @@
 --        proof_value    hash of the token; with `jwt`, Unix second at which the JWT was issued; ''
 --                       with `none`
 --        judgement      `judge` if a banned account is refused, else `ignore`
---        level_rule     `secondary` if the session gets level 0 whatever the level of the device,
+--        level_rule     `secondary` if the session gets level 0 regardless of the device's level,
 --                       else `any`
 --        bucket         key prefix of the bucket of the user's events, or ''
 --        event_ids      message id counter

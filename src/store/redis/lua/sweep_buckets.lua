@@ -1,9 +1,9 @@
--- Finds the keys that need work in a sweep. Read-only.
+-- Finds the keys that a sweep must process. Read-only.
 --
 -- KEYS   one key per bucket, all of them sorted sets or all of them streams
 -- ARGV   ranges of scores, two arguments each. A sorted set has work if one of its scores is in a
 --        range. Without ARGV, a key has work if it exists.
--- Reply  positions of the keys that have work, from 1
+-- Reply  positions (from 1) of the keys that have work
 local has_ranges = #ARGV > 0
 local found = {}
 

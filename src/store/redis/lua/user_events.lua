@@ -4,7 +4,7 @@
 -- Keys of the user:
 --   announced  STRING  device flag; if the user has no session, also a space and the Unix ms when
 --                      the last session left. Present if `user.online` is in the feed and
---                      `user.offline` does not follow it yet.
+--                      `user.offline` has not followed it yet.
 -- Keys of the bucket of the user's events:
 --   online     ZSET    uid of each user with `announced`, scored by the Unix ms of the last
 --                      check of the user's sessions. On a Redis Cluster also users whose

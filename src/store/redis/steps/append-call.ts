@@ -95,8 +95,8 @@ export class AppendCall {
   }
 
   /**
-   * Resolves `outcome`. Returns false if the script could not append the message. The caller must
-   * then call `fail`.
+   * Resolves `outcome`. Returns false if the script could not append the message, in which case the
+   * caller must call `fail`.
    */
   settle(
     { results, idsBefore }: AppendReply,

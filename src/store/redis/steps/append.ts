@@ -105,8 +105,8 @@ export class Appends {
 }
 
 /**
- * Groups calls by channel. Compares the names of keys, because a channel may have several
- * `ChannelNames` objects.
+ * Groups calls by channel. Compares key names, because a channel may have several `ChannelNames`
+ * objects.
  */
 function byChannel(calls: readonly AppendCall[]): readonly (readonly AppendCall[])[] {
   const channels = new Map<string, AppendCall[]>();

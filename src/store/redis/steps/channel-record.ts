@@ -1,5 +1,5 @@
-// Encodes and decodes channel records. A record is one number, in the channel's head and in the
-// replies of scripts. `lua/channel_record.lua` is the Lua counterpart. Pure.
+// Encodes and decodes channel records. A record is one number, in the channel's head and in script
+// replies. `lua/channel_record.lua` is the Lua counterpart. Pure.
 
 import type { ChannelFlags, ChannelInfo, ChannelKey, ChannelRef } from "../../../broker/model.ts";
 
@@ -71,7 +71,7 @@ export function isOpen(bits: number): boolean {
   return bits >= 0 && (bits & DISBAND) === 0;
 }
 
-/** Returns the bits of a record to set and to clear. `disband` is never cleared. */
+/** Returns the record bits to set and to clear. `disband` is never cleared. */
 export function changeOf(flags: ChannelFlags): readonly [set: number, clear: number] {
   let set = flags.disband === true ? DISBAND : 0;
   let clear = 0;

@@ -18,8 +18,8 @@ import { dedupeKey } from "./channel-names.ts";
 import { bucketOfUser, USER_FEED } from "./user-events.ts";
 
 /**
- * Time for which the keys of an inbox remain after its last copy has expired, while the event feed
- * is on. A sweep can then find the copies and write their events even if no node was running for a
+ * Time for which an inbox's keys remain after its last copy has expired, while the event feed is
+ * on. This lets a sweep find the copies and write their events even if no node was running for a
  * while.
  */
 export const INBOX_KEPT_MS = 30 * 86_400_000;
@@ -58,7 +58,7 @@ interface PutResult {
 }
 
 interface EventResult {
-  /** On a Cluster, true if the outbox of the user may have events, which the caller must move. */
+  /** On a Cluster, true if the user's outbox may contain events, which the caller must move. */
   readonly hasEvents: boolean;
 }
 
@@ -71,7 +71,7 @@ export type Acceptance =
     })
   /** The only recipient's inbox has no room for the command, which was not stored. */
   | { readonly kind: "refused" }
-  /** The clientMsgNo belongs to another message or command. */
+  /** The clientMsgNo belongs to a different message or command. */
   | { readonly kind: "reused" }
   | {
       readonly kind: "retry";
@@ -116,8 +116,8 @@ export function mayBeRefused({ sender, recipients }: Command): boolean {
 }
 
 /**
- * Runs the script that accepts a command. The script is sent at once, so that ids follow the order
- * of the calls.
+ * Runs the script that accepts a command. The script is sent immediately, so that ids follow the
+ * order of the calls.
  */
 export async function accept(
   ports: CommandPorts,
@@ -184,7 +184,7 @@ type AcceptReply =
   | readonly [0, number, number, Buffer, number]
   | readonly [1, number, number, number, (readonly Buffer[] | null)?];
 
-/** Returns whether the inbox of the only recipient has room for a copy. */
+/** Returns whether the only recipient's inbox has room for a copy. */
 export async function roomOf(
   ports: CommandPorts,
   command: Command,
@@ -218,9 +218,9 @@ export async function put(
 }
 
 /**
- * Adds an inbox on a Cluster to `inboxDue` in the bucket of the user's events, with the time when
- * the next copy expires. `seq` is the inboxSeq of a copy that remains until then, or 0 if no such
- * copy is known.
+ * Adds an inbox to `inboxDue` in the bucket of the user's events, with the time when the next copy
+ * expires. Needed only on a Cluster. `seq` is the inboxSeq of a copy that remains until then, or 0
+ * if no such copy is known.
  */
 export async function listInbox(
   { link, clock }: Pick<CommandPorts, "link" | "clock">,
@@ -265,7 +265,7 @@ export type PendingEntries = readonly (readonly [Buffer, readonly Buffer[]])[];
 
 interface SweepRange {
   readonly endedId: number;
-  /** First id, or `(` and the last id of the previous page. */
+  /** First id, or `(` followed by the last id of the previous page. */
   readonly from: string;
   readonly untilId: number;
 }

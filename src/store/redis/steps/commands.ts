@@ -1,7 +1,7 @@
 // Puts copies of broker commands into inboxes. On a single server, one script is enough for a
 // command with at most `RECIPIENTS_PER_CALL` recipients. Every other command gets a pending entry
 // in its channel's slot. Further scripts then put the copies into the inboxes, and finally the
-// entry is removed. If the node dies before that, a retry at any node or a sweep within an hour
+// entry is removed. If the node dies before that, a retry on any node or a sweep within an hour
 // completes the command.
 
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
@@ -208,7 +208,7 @@ export class Commands {
 
   /**
    * Adds the inboxes that may have a copy of an expired command to `inboxDue`. The node that put
-   * the copy may have died before it did so.
+   * the copy may have died before it added the inbox.
    */
   async #listExpired({ recipients, endMs }: Command): Promise<void> {
     const { link, demand } = this.#ports;

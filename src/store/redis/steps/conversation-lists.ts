@@ -82,7 +82,8 @@ export function createConversationLists(
 
   /**
    * Returns the channels of the user's conversations. `newestId` is the newest id that a single
-   * server had assigned before, and 0 on a Redis Cluster, where each bucket has its own ids.
+   * server had assigned before the read. It is 0 on a Redis Cluster, where each bucket has its own
+   * ids.
    */
   async function channelKeysOf(
     uid: string,
@@ -143,8 +144,8 @@ export function createConversationLists(
 
   /**
    * Reads the newest message of each channel, except channels that the filter certainly excludes.
-   * Also removes some peers without messages. `newestId` is the newest id that the counters of the
-   * channels have assigned.
+   * Also removes some peers without messages. `newestId` is the newest id that the channels'
+   * counters have assigned.
    */
   async function readOrder(
     uid: string,
@@ -274,8 +275,8 @@ export function createConversationLists(
         excludedTypes.includes(isGroup(key) ? GROUP_CHANNEL : PERSON_CHANNEL);
       const keys = excludedTypes.length === 0 ? all : all.filter((key) => !isExcluded(key));
       const { newestId: lastId, newest } = await readOrder(uid, keys, { sinceMs, onlyUnread });
-      // The list may lack changes with later ids on a single server. On a Redis Cluster, the ids of
-      // two buckets cannot be compared, and the look-back covers the difference.
+      // On a single server, the list may lack changes with later ids. On a Redis Cluster, the ids
+      // of two buckets cannot be compared, and the look-back covers the difference.
       const newestId = link.isCluster ? lastId : firstId;
       return {
         ...(await selectNewest(newest, range, (channels) => readHeads(uid, channels))),

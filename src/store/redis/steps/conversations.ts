@@ -35,7 +35,7 @@ const STATE = loadScript(
   ...["channel_record", "positions", "entry", "snapshot", "conversation_state"].map(lua),
 );
 
-/** Maximum number of whole conversations read at once, because their messages may be large. */
+/** Maximum number of whole conversations read at once. Their messages may be large. */
 const WHOLE_IN_FLIGHT = 16;
 
 /**
@@ -49,7 +49,9 @@ const GROUP_KEYS = ["joinSeqs", "permanent", "temporary"];
 const HEAD_SEQ = 0;
 const LOOK_ON = 6;
 
-/** Creates the conversation store. The caller limits the number of lists that are read at once. */
+/**
+ * Creates the conversation store. The caller must limit the number of lists that are read at once.
+ */
 export function createRedisConversations(
   ports: RedisStorePorts,
   groups: GroupIndex,

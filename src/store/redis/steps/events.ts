@@ -23,7 +23,7 @@ import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 
 const SWITCH = loadScript(lua("feed_switch"));
-/** Maximum number of times that a call applies a value that other calls keep changing. */
+/** Maximum number of times that a call applies the switch while other calls keep changing it. */
 const MAX_SWITCH_ROUNDS = 10;
 const READ = loadScript(lua("events_read"));
 const NEWEST = loadScript(lua("feed_newest"));
@@ -82,7 +82,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
   const onDemandKey = (partition: number) => link.keys.bucket("onDemandEvents", partition);
 
   /**
-   * Returns the events numbered `from` and higher, out of at most `count` entries of each stream.
+   * Returns the events numbered `from` and higher, from at most `count` entries of each stream.
    * On-demand events that were removed are missing from the result.
    */
   async function entries(
@@ -127,7 +127,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     return newest.number === trimmed ? newest : { number: trimmed, id: 0 };
   }
 
-  /** Returns the position before the first event at `timeMs` or later, by a binary search. */
+  /** Finds the position before the first event at `timeMs` or later by a binary search. */
   async function positionAt(partition: number, timeMs: number): Promise<EventPosition> {
     const [{ number: oldest }, newest] = await Promise.all([
       oldestOf(partition),

@@ -1,5 +1,5 @@
-// Reads a channel's messages. Joins the replies of several short scripts into one slice. A single
-// long script would delay other calls. Keeps no state.
+// Reads a channel's messages. Combines the replies of several short scripts into one slice, because
+// a single long script would delay other calls. Keeps no state.
 
 import { type ChannelKey, type Message, streamPayload } from "../../../broker/model.ts";
 import type { HistoryRange, HistorySlice } from "../../../broker/ports.ts";

@@ -28,9 +28,9 @@ const MESSAGES = loadScript(lua("import_messages"));
 
 /** Maximum number of messages in one script, and of ids that a counter reserves at once. */
 const MESSAGES_PER_CALL = 64;
-/** Added to the time to live of a dedupe record, because machines' clocks differ. */
+/** Time added to a dedupe record's time to live, because machines' clocks differ. */
 const SPACE_MS = 60_000;
-/** Maximum number of attempts if another caller imports messages of the same channel. */
+/** Maximum number of attempts if another caller is importing messages into the same channel. */
 const ATTEMPTS = 5;
 
 const DATA_KEYS =

@@ -25,7 +25,7 @@ interface LogPlace {
   readonly bucket: number;
   /** Key prefix of the bucket. */
   readonly base: string;
-  /** Name of the log, as it appears in the names of its keys. */
+  /** Name of the log, as it appears in its key names. */
   readonly text: string;
   /** Key of the log's head. */
   readonly key: string;
@@ -95,7 +95,7 @@ export function encodeTail({ position, check }: LogOffset, records: number): Buf
   return bytes;
 }
 
-/** Returns a frame without the last two fields, which the operation adds. */
+/** Returns a frame without its last two fields, which the operation adds. */
 export function withoutTrailer({ bytes }: OpenFrame): Buffer {
   return bytes.subarray(0, bytes.length - TRAILER_BYTES);
 }
@@ -121,8 +121,8 @@ function offsetIn(bytes: Buffer): LogOffset {
 }
 
 /**
- * Encodes the settings that a draft requests for a fork. Equal settings have equal strings. Returns
- * "" if the draft is not for a fork.
+ * Encodes the settings that a draft requests for a fork. Equal settings yield equal strings.
+ * Returns "" if the draft is not for a fork.
  */
 export function originText({
   origin,

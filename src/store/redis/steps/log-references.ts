@@ -1,6 +1,6 @@
-// References of forks to their sources, which may be in other slots. A reference is created before
-// its fork. When the fork is removed, the reference stays in the key `logReleases` of the fork's
-// bucket until the source has released it. A sweep completes interrupted steps.
+// References from forks to their sources, which may be in other slots. A reference is created
+// before its fork. When the fork is removed, the reference stays in the key `logReleases` of the
+// fork's bucket until the source has released it. A sweep completes interrupted steps.
 
 import { runEach } from "../../sweep-failures.ts";
 import type { Operations } from "../operations.ts";

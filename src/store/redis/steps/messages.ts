@@ -1,6 +1,6 @@
 // One script in the channel's slot checks the sender, stores the message under the next seq and
-// publishes it on the channel's topics. In a Redis Cluster the users of a personal channel are in
-// other slots: their rules are read before the script, and they are notified after it.
+// publishes it on the channel's topics. On a Redis Cluster, the users of a personal channel are in
+// other slots: their rules are read before the script runs, and they are notified afterwards.
 
 import { messageTimeMs } from "../../../broker/model.ts";
 import { isCheck, refusePersonSend } from "../../../broker/permissions.ts";
@@ -38,7 +38,7 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
 
   /**
    * Decides whether the sender of a personal message may send. Needed on a Redis Cluster, where the
-   * script of the channel cannot read the rules of the users.
+   * channel's script cannot read the users' rules.
    */
   async function checkSender(draft: MessageDraft): Promise<MessageDraft> {
     const { key, fromUid, channel, permission } = draft;

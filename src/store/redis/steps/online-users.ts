@@ -18,7 +18,7 @@ const FORGET = loadScript(lua("online_forget"));
 
 const OFFLINE = 1;
 const PRESENT = 2;
-/** Number of buckets of a Redis Cluster that are read at once. */
+/** Number of buckets that are read at once on a Redis Cluster. */
 const BUCKETS_AT_ONCE = 8;
 
 export function createRedisOnlineUsers({

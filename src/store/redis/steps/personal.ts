@@ -1,6 +1,5 @@
-// Publishes to the users of a personal channel in a Redis Cluster, where the users' keys are not in
-// the slot of the channel. One script per user runs after the script that stored the message or
-// event.
+// Publishes to the users of a personal channel on a Redis Cluster, where the users' keys are not in
+// the channel's slot. One script per user runs after the script that stored the message or event.
 
 import { type ChannelKey, messageTimeMs, userTopic } from "../../../broker/model.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";

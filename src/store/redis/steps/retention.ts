@@ -141,7 +141,7 @@ export class Sweep {
 
   /**
    * Returns the ranges of scores in `due` whose channels are swept. The second range contains the
-   * channels that were added to `due` when other limits applied.
+   * channels that were added to `due` while different limits applied.
    */
   #rangesAt(nowMs: number): readonly ScoreRange[] {
     const { retentionS, maxChannelMessages } = this.#ports.limits;

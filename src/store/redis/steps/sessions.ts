@@ -153,7 +153,7 @@ export function createRedisSessions({
       await remove();
       if (demand?.feed && cause !== undefined && KICK_REASONS.includes(cause))
         // If the replicas do not confirm the write, a fail-over may have undone the login that
-        // ended the session, and lost the event. The repeated script then writes the event.
+        // ended the session, and lost the event. Repeating the script then writes the event.
         await waitForReplicas(keyOf(uid))?.catch(remove);
       await flush(uid);
     },

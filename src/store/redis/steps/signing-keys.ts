@@ -1,4 +1,4 @@
-// The keys that sign URLs of streams: one HASH that the whole cluster shares. Keeps no state.
+// The keys that sign stream URLs: one HASH that the whole cluster shares. Keeps no state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { SigningKey, SigningKeyStore } from "../../../broker/ports.ts";

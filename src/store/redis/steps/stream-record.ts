@@ -80,7 +80,7 @@ export function newFold({ head, view }: Pick<StreamReply, "head" | "view">): Str
   return new StreamFold(head, { maxBytes: Infinity, maxDataBytes: view?.maxDataBytes ?? Infinity });
 }
 
-/** Calls `visit` for each event in `frames`. `ending` is that of the stream. */
+/** Calls `visit` for each event in `frames`. `ending` is the stream's ending. */
 export function visitStates(
   frames: Buffer,
   ending: LogEnding | undefined,

@@ -250,7 +250,7 @@ export function createStreamSteps(
 type RecordBatch = Pick<StreamAppendDraft, "key" | "clientMsgNo" | "records" | "contentType">;
 
 interface Batch {
-  /** `undefined` without records. */
+  /** `undefined` if there are no records. */
   readonly frame: OpenFrame | undefined;
   /** See `add_event` in `library/streams.lua`. */
   readonly parts: string | Buffer;

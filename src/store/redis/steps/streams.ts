@@ -1,8 +1,8 @@
 // Streams on Redis. The operation that changes a stream decides whether the change is allowed, and
 // operations are queued in the order of the calls. For a personal channel on a Redis Cluster, the
-// rules of the users are read before an operation is sent, and `streams` and `peers` of both users
-// are written before a start is sent. Separate scripts notify the users. A call must not return
-// before its changes are replicated as configured.
+// users' rules are read before an operation is sent, and `streams` and `peers` of both users are
+// written before a start is sent. Separate scripts notify the users. A call must not return before
+// its changes are replicated as configured.
 
 import { BrokerError, type SendRefusal } from "../../../broker/errors.ts";
 import { BUCKETS, bucketOf, isSameMediaType } from "../../../broker/log-frame.ts";
@@ -72,9 +72,9 @@ export function createRedisStreams(
   });
 
   /**
-   * Applies an event of a personal channel whose users are in other slots. Reads the rules of the
-   * users first, and writes their indexes before a start. Events of the channel keep the order of
-   * the calls.
+   * Applies an event of a personal channel whose users are in other slots. Reads the users' rules
+   * first, and writes their indexes before a start. Events of the channel keep the order of the
+   * calls.
    */
   async function applyApart<Draft extends Sent>(
     draft: Draft,

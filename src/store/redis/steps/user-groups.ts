@@ -1,6 +1,6 @@
-// Group index of each user. It contains all groups of the user, and may contain more. The sets of
-// members in the group's slot are authoritative. Before a script that may make the user a member is
-// sent, the group is added to the user's index with the current time.
+// Group index of each user. It contains all of the user's groups, and may contain others. The sets
+// of members in the group's slot are authoritative. Before a script that may make the user a member
+// is sent, the group is added to the user's index with the current time.
 
 import { hash, randomUUID } from "node:crypto";
 import { isTransient } from "../../../broker/errors.ts";
@@ -32,7 +32,7 @@ const MIN_REMOVE_AGE_S = 300;
 /** Duration of the script in `addBefore` after which the group is added again. */
 const MAX_ADD_MS = 60_000;
 
-/** Access of other steps to the group index of each user. */
+/** Methods of `UserGroups` that other steps call. */
 export type GroupIndex = Pick<UserGroups, "indexed" | "removeWrong" | "dropWrong">;
 
 /**
@@ -107,7 +107,7 @@ export class UserGroups {
     return (reply as readonly Buffer[]).map((id) => id.toString());
   }
 
-  /** Removes groups of which the user is not a member from the index, except recent entries. */
+  /** Removes from the index the groups that the user is not a member of, except recent entries. */
   async removeWrong(uid: string, ids: readonly string[]): Promise<void> {
     const key = this.#link.keys.user("groups", uid);
     const reply = await this.#link.call("hmget", key, ...ids);
