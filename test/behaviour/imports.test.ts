@@ -174,7 +174,7 @@ t.test("an import into a store that contains data is refused and changes nothing
   await world.register("ann");
   t.match(await world.call("/admin/import/open", {}), {
     status: 409,
-    body: { code: "import_refused", error: /tokens of users/ },
+    body: { code: "import_refused", error: /user tokens/ },
   });
   t.equal(await state(world), "none");
   t.match(await world.call("/readyz"), { status: 200 });

@@ -112,7 +112,7 @@ t.test("a node exits if its database file is replaced or overwritten", async (t)
   cpSync(dataFile(other), copy);
   renameSync(copy, dataFile(replaced));
   t.same(await first.exited, { code: 1, signal: null });
-  t.match(first.output(), /data\.mdb was replaced by another file/);
+  t.match(first.output(), /data\.mdb was replaced by a different file/);
 
   const overwritten = await stoppedFolder(t);
   const second = await spawnBroker(t, {}, overwritten);
@@ -212,7 +212,7 @@ t.test("a node with a damaged page reports it, starts, and serves the other data
     node
       .output()
       .split("\n")
-      .find((text) => text.includes("The database is damaged in some places")) ?? "{}";
+      .find((text) => text.includes("Parts of the database are damaged")) ?? "{}";
   t.match(JSON.parse(line), {
     level: "error",
     err: { message: /^Reading the table log: .*MDB_CORRUPTED/ },
@@ -268,7 +268,7 @@ t.test("database files that LMDB could not open are refused with a one-line mess
 });
 
 const NO_FILE = /cannot be opened: it is not a regular file\. Move it away/;
-const NO_TARGET = /is a symbolic link that leads nowhere \(its target is .*\)\. Mount or create/;
+const NO_TARGET = /is a broken symbolic link \(its target is .*\)\. Mount or create/;
 
 /** Functions that create something else in place of a file of the data folder. */
 const replacements: Readonly<Record<string, (path: string) => void>> = {

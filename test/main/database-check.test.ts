@@ -12,7 +12,7 @@ import { forgetStop, stoppedFolder } from "./stopped-folder.ts";
 import { checkServing, checkWaiting, startNode } from "./waiting-node.ts";
 
 const CHECKING = "The database is being checked after an unclean stop";
-const STALLED = "The check of the database after an unclean stop makes no progress. Check the disk";
+const STALLED = "The database check after an unclean stop is making no progress. Check the disk";
 /**
  * Returns the text of a module that makes the thread that reads the database wait until the file
  * exists.
@@ -85,7 +85,7 @@ t.test("a node that waits for the last owner of its data folder ends on a signal
   cpSync(path, copy, { recursive: true });
   const node = await startNode(t, { JINDOU_STORE_PATH: copy });
   const waiting = await node.logged(
-    "The node waits for a heartbeat of the last owner of the data folder, because it cannot determine whether that process is running",
+    "The node is waiting for a heartbeat from the last owner of the data folder, because it cannot determine whether that process is running",
   );
   node.child.kill("SIGTERM");
   const [stopping, stopped] = [await node.logged("The node is stopping"), await node.exit];

@@ -159,7 +159,7 @@ export async function openStore(
     await owner.acquire(signal, () =>
       options.onNotice?.(
         { path: options.path },
-        "The node waits for a heartbeat of the last owner of the data folder, because it cannot determine whether that process is running",
+        "The node is waiting for a heartbeat from the last owner of the data folder, because it cannot determine whether that process is running",
       ),
     );
     signal?.throwIfAborted();

@@ -64,7 +64,7 @@ t.test(
       if (fail.commit > 0) break; // the checkpoint has fewer commits
       t.same(
         problems,
-        ["A checkpoint failed and will be tried again"],
+        ["A checkpoint failed and will be retried"],
         `the failure of commit ${failing} is reported`,
       );
       t.equal(await codeOf(store.ping()), "unavailable");

@@ -178,7 +178,7 @@ export class Checkpoint {
     } catch (error) {
       this.#failing = true;
       // `commit` throws only BrokerError.
-      this.#ports.onError(error as Error, "A checkpoint failed and will be tried again");
+      this.#ports.onError(error as Error, "A checkpoint failed and will be retried");
     }
   }
 

@@ -33,7 +33,7 @@ export function assertUsable(path: string): void {
   const foreign = foreignFile(path);
   if (foreign !== undefined)
     throw new BrokerError("unavailable", {
-      message: `The folder ${path} contains files of another program, for example ${foreign}. Set store.path to a new or an empty folder.`,
+      message: `The folder ${path} contains files of another program, for example ${foreign}. Set store.path to a new or empty folder.`,
     });
 }
 
@@ -83,7 +83,7 @@ function targetOf(path: string): Stats | undefined {
   const stats = statsOf(path);
   if (stats !== undefined || !isLink(path)) return stats;
   throw new BrokerError("unavailable", {
-    message: `${path} is a symbolic link that leads nowhere (its target is ${readlinkSync(path)}). Mount or create the target, or remove the link.`,
+    message: `${path} is a broken symbolic link (its target is ${readlinkSync(path)}). Mount or create the target, or remove the link.`,
   });
 }
 

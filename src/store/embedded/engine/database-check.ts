@@ -86,7 +86,7 @@ export async function checkDatabase(path: string, ports: CheckPorts): Promise<vo
   if (size === 0) return assertRoomForNew(folder);
   const pages = readMetaPages(file);
   if (pages === undefined) {
-    if (isUsed(path)) throw damagedDatabase(path, "it is not a database of LMDB");
+    if (isUsed(path)) throw damagedDatabase(path, "it is not an LMDB database");
     // The first process that used the folder ended while it created the file.
     truncateSync(file);
     return;
@@ -207,7 +207,7 @@ async function walk(path: string, { onError, onNotice, signal }: CheckPorts): Pr
     else
       onError(
         new Error(`No row of ${file} could be read for ${Math.round(silentMs / 1000)} s`),
-        "The check of the database after an unclean stop makes no progress. Check the disk",
+        "The database check after an unclean stop is making no progress. Check the disk",
       );
   };
   const timers = [
@@ -236,7 +236,7 @@ async function walk(path: string, { onError, onNotice, signal }: CheckPorts): Pr
     if (report.errors.length > 0)
       onError(
         new Error(report.errors.join("; ")),
-        "The database is damaged in some places. Calls that need them will fail. Restore the data folder from a backup",
+        "Parts of the database are damaged. Calls that need them will fail. Restore the data folder from a backup",
       );
   } catch (error) {
     signal?.throwIfAborted();

@@ -148,7 +148,7 @@ function assertFormat(stored: Stored | undefined, format: number): void {
   const [version] = stored;
   if (version === format) return;
   throw new BrokerError("internal", {
-    message: `The data has format ${version}, but this build reads only format ${format}. Start the build that wrote the data, or set store.path to another folder.`,
+    message: `The data has format ${version}, but this build reads only format ${format}. Start the build that wrote the data, or set store.path to a different folder.`,
   });
 }
 

@@ -237,7 +237,7 @@ export class DiskSpace {
 
   #measured(error: Error | undefined): void {
     if (error !== undefined && !this.#isBlind)
-      this.#users?.onError(error, "Could not measure the free space of the disk");
+      this.#users?.onError(error, "Could not measure the disk's free space");
     this.#isBlind = error !== undefined;
   }
 

@@ -195,7 +195,7 @@ export class FolderLock {
     }
     if (id === this.#fileId) return;
     throw this.#markLost(
-      `The database ${this.#file} was replaced by another file while this process used it. This process ends now, because its writes would be lost. Stop the broker before you restore a copy, and restore the whole folder.`,
+      `The database ${this.#file} was replaced by a different file while this process was using it. This process ends now, because its writes would be lost. Stop the broker before you restore a copy, and restore the whole folder.`,
     );
   }
 

@@ -162,7 +162,7 @@ export class Imports implements Omit<ImportStore, "importPosition"> {
       ["channels", tables.channels],
       ["channel members", tables.members],
       ["channel lists", tables.lists],
-      ["tokens of users", tables.devices],
+      ["user tokens", tables.devices],
       ["messages", tables.heads],
       ["read positions", tables.positions],
       ["commands", tables.inboxes],

@@ -409,7 +409,7 @@ export function decodeLogRecord(bytes: Buffer): LogRecord {
   }
   if (change !== APPEND)
     throw new BrokerError("internal", {
-      message: `The WAL contains a change of a log that has the unknown type ${change}. Start the newer build that wrote it.`,
+      message: `The WAL contains a log change of the unknown type ${change}. Start the newer build that wrote it.`,
     });
   const flags = bytes[3] ?? 0;
   let at = HEADER_BYTES;

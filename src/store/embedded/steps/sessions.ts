@@ -159,7 +159,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
           emit(sessionEvent("session.closed", { session, flags, reason }));
       })
       .catch((error: Error) => {
-        if (!isTransient(error)) onError(error, "Could not write events of a session");
+        if (!isTransient(error)) onError(error, "Could not write a session's events");
       });
   }
 

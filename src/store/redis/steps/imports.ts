@@ -44,7 +44,7 @@ const DATA_NAMES: Readonly<Record<string, string>> = {
   denylist: "channel lists",
   allowlist: "channel lists",
   positions: "read positions",
-  devices: "tokens of users",
+  devices: "user tokens",
   groups: "channel members",
   peers: "messages",
   inboxSeq: "commands",

@@ -103,10 +103,7 @@ export function createRedisLogs(ports: RedisStorePorts, operations: Operations):
     await references
       .release(reference)
       .catch((error: unknown) =>
-        onError(
-          error,
-          "Could not release a reference to the source of a fork. A sweep will release it",
-        ),
+        onError(error, "Could not release a reference to a fork's source. A sweep will release it"),
       );
   }
 
