@@ -1,6 +1,6 @@
 // Reads and writes the table `heads`, and builds the keys of the tables `log` and `expiry`. A row
 // of `heads` stores the number of its channel. Other tables use this number in place of the long
-// channel key. Owns the counter of channel numbers.
+// channel key. Owns the channel number counter.
 
 import type { ChannelKey } from "../../../broker/model.ts";
 import { commit, fieldsOf } from "./database.ts";

@@ -56,7 +56,7 @@ export class FolderLock {
   readonly #owner: Owner;
   readonly #onLost: (error: BrokerError) => void;
   #timer: NodeJS.Timeout | undefined;
-  /** Start of the newest heartbeat that confirmed the ownership, on the monotonic clock. */
+  /** Start of the newest heartbeat that confirmed ownership, on the monotonic clock. */
   #confirmedAt = Number.NEGATIVE_INFINITY;
   #lost: BrokerError | undefined;
 
@@ -111,15 +111,14 @@ export class FolderLock {
     this.#timer.unref();
   }
 
-  /** Checks the ownership before a write outside the database. */
+  /** Checks ownership before a write outside the database. */
   assertHeld(): void {
     if (performance.now() - this.#confirmedAt >= LEASE_MS) this.#confirm();
   }
 
   /**
-   * Checks the ownership after a write outside the database and before its acknowledgement, because
-   * the process may have been paused. If the method returns, a later owner finds the write in the
-   * WAL.
+   * Checks ownership after a write outside the database and before its acknowledgement, because the
+   * process may have been paused. If the method returns, a later owner finds the write in the WAL.
    */
   assertWasHeld(): void {
     if (performance.now() - this.#confirmedAt >= ANSWER_MS) this.#confirm();
@@ -157,9 +156,9 @@ export class FolderLock {
   }
 
   /**
-   * Confirms the ownership. The order matters: first the heartbeat, then the read of the owner's
-   * row. A process that acquires the folder does the opposite: it commits the row and then reads
-   * the heartbeat. So at least one of the two notices the other.
+   * Confirms ownership. The order matters: first the heartbeat, then the read of the owner's row. A
+   * process that acquires the folder does the opposite: it commits the row and then reads the
+   * heartbeat. So at least one of the two notices the other.
    */
   #confirm(): void {
     if (this.#lost !== undefined) throw this.#lost;
@@ -214,7 +213,7 @@ export class FolderLock {
       this.#confirm();
     } catch {
       // If the folder is lost, `onLost` was called. After any other error, a later write confirms
-      // the ownership again and fails if the error persists.
+      // ownership again and fails if the error persists.
     }
   }
 }

@@ -183,7 +183,7 @@ export class Memtable {
     return newest;
   }
 
-  /** Drops the oldest entry. Lists that still have this entry must not trust its id. */
+  /** Drops the oldest entry. Its id becomes `Infinity`, because lists may still refer to it. */
   #dropNewest(): void {
     for (const [key, dropped] of this.#newest) {
       dropped.id = Number.POSITIVE_INFINITY;

@@ -71,7 +71,7 @@ export interface Tables extends Database {
   readonly logFrames: BinaryTable;
   /** number of a log, producer id → newest request of the producer. */
   readonly logProducers: Table<Stored, Buffer>;
-  /** time at which a log expires, number of the log → only a version. */
+  /** expiry time of a log, number of the log → only a version. */
   readonly logExpiry: BinaryTable;
   /** partition, number of the first event → up to 64 events (see event-rows.ts). */
   readonly events: Table<Stored, Buffer>;

@@ -67,7 +67,7 @@ export class Turn<Call extends QueuedCall> {
     return { records: this.#queue.length, bytes: this.#queuedBytes };
   }
 
-  /** True if a batch waits for the disk. */
+  /** True if a batch is waiting for the disk. */
   get isSyncing(): boolean {
     return this.#unsynced !== undefined;
   }

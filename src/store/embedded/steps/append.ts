@@ -88,7 +88,7 @@ export class Appends {
     return { appended: this.#appended, duplicates: this.#duplicates };
   }
 
-  /** Upper bound of the ids of committed messages. Later messages have higher ids. */
+  /** Upper bound on the ids of committed messages. Later messages have higher ids. */
   get newestId(): number {
     return this.#newestId;
   }

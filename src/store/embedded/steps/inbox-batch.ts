@@ -50,7 +50,7 @@ interface NewCommand {
 interface SenderCopies {
   count: number;
   readonly before: number;
-  /** Lower bound of the seqs of the sender's copies. */
+  /** Lower bound on the seqs of the sender's copies. */
   oldestFrom: number;
 }
 

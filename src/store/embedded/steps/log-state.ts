@@ -217,7 +217,7 @@ const sharedTerms = new BoundedMap<string, LogTerms>(MAX_SHARED_TERMS);
 
 /**
  * Returns the object that all logs with these terms share, to save memory. Terms of forks and terms
- * with a fixed time of expiry are not shared.
+ * with a fixed expiry time are not shared.
  */
 function shareTerms(terms: LogTerms): LogTerms {
   const { contentType, ttlS, expiresAtMs, origin } = terms;

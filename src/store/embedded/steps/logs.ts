@@ -409,8 +409,8 @@ export class LogRules {
   }
 
   /**
-   * Returns the limit that the log would exceed with these frames, or `undefined` if it would
-   * exceed no limit.
+   * Returns the limit that the log would exceed with these frames, or `undefined` if it would not
+   * exceed any.
    */
   limitOf(
     { position, records }: Pick<LogState, "position" | "records">,

@@ -33,7 +33,7 @@ interface OnlinePorts {
 export class OnlineUsers implements OnlineStore {
   readonly #ports: OnlinePorts;
   readonly #hasSessions: (uid: string) => boolean;
-  /** Users whose last session has left, in the order of `leftMs`. */
+  /** Users whose last session has left, ordered by `leftMs`. */
   readonly #left = new Map<string, LeftUser>();
   /**
    * Time at which the last walk over all rows started. `#walk` is the last uid that a running walk

@@ -61,7 +61,7 @@ interface UnflushedChanges {
 /** A log whose head is in memory. The class has few fields, because many logs may be open. */
 export class OpenLog {
   readonly number: number;
-  /** Name of the log, as `logNameText` returns it. */
+  /** Name of the log, as returned by `logNameText`. */
   readonly text: string;
   /** State after all changes, committed or not. */
   assigned: LogState;
@@ -144,7 +144,7 @@ export class OpenLogs {
     return this.findText(logNameText(name));
   }
 
-  /** Like `find`, for a name as `logNameText` returns it. */
+  /** Like `find`, for a name that `logNameText` returned. */
   findText(text: string): OpenLog | undefined {
     const log = this.#byName.get(text);
     if (log !== undefined) return log;

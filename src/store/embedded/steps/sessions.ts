@@ -185,8 +185,8 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
   }
 
   /**
-   * Confirms a session, or removes it if a ban or the current token of the device ends it. A
-   * session that is not in memory has ended.
+   * Confirms a session, or removes it if a ban or the device's current token ends it. A session
+   * that is not in memory has ended.
    */
   async function confirm({ session }: LoggedInSession): Promise<Confirmation> {
     const device = devices.get(session.uid, session.flag);
@@ -308,8 +308,8 @@ function kickEvent(
 }
 
 /**
- * Returns the event for a session. `flags` are the device flags of all current sessions of the
- * user.
+ * Returns the event for a session. `flags` are the device flags of all of the user's current
+ * sessions.
  */
 function sessionEvent(
   type: "session.opened" | "session.closed",

@@ -57,7 +57,7 @@ export interface FrameRun {
 /** The changes to a log that a checkpoint writes. */
 export interface LogFlush {
   readonly number: number;
-  /** Name of the log, as `logNameText` returns it. */
+  /** Name of the log, as returned by `logNameText`. */
   readonly text: string;
   readonly state: LogState;
   /** State in the database, or `undefined` if the log is not stored yet. */

@@ -103,7 +103,7 @@ export class StreamRows {
     this.#snapshots.delete(ended.log.number);
   }
 
-  /** Yields the numbers of the logs of active streams. */
+  /** Yields the log numbers of active streams. */
   *active(): Generator<number> {
     for (const key of this.#ports.tables.streamsActive.getKeys({})) yield numberIn(key);
   }

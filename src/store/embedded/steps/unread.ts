@@ -69,7 +69,7 @@ export class UnreadCounter {
     return this.#firstKept(state, seq)?.seq ?? state.head + 1;
   }
 
-  /** Returns the first record from `seq` on that is not older than the retention time. */
+  /** Returns the first record at or after `seq` that is not older than the retention time. */
   #firstKept(state: ChannelState, seq: number): CountedRecord | undefined {
     const { states } = this.#ports;
     const first = states.recordFrom(state, seq);
