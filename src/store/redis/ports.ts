@@ -1,5 +1,5 @@
-// Layout of the keys in Redis, and the ports and limits that all parts of the Redis store use.
-// `redis/keys.ts` builds the names of the keys. Keeps no state.
+// Layout of the Redis keys, and the ports and limits that all parts of the Redis store use.
+// `redis/keys.ts` builds the key names. Keeps no state.
 //
 // Times are Unix milliseconds. The red-dot count of a seq is the number of messages up to and
 // including that seq that have a red dot and do not expire.

@@ -303,7 +303,7 @@ local function with_frames(channel, ...)
   return reply
 end
 
--- Returns the reply of an operation. `log` is the log of the stream, nil without a stream.
+-- Returns the reply of an operation. `log` is the stream's log, nil if there is no stream.
 local function stream_reply(channel, verdict, log, refusal)
   return with_frames(channel, string.char(verdict, log and STATE_OF_ENDING[log.ending] + 1 or 0, refusal or 0))
 end

@@ -1,7 +1,7 @@
 -- Reads and writes channel records (`channel-record.ts` is the TypeScript counterpart).
 --
--- A record is one number in the head (field `info`): 256 times its format plus these bits. Replies
--- of scripts may also contain the bits 32 and 64 (`channel_facts.lua`).
+-- A record is one number in the head (field `info`): 256 times its format plus these bits. Script
+-- replies may also contain the bits 32 and 64 (`channel_facts.lua`).
 --    1  ban
 --    2  disband
 --    4  sendBan

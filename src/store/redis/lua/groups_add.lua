@@ -1,5 +1,5 @@
--- Adds a group to the group indexes of users, and optionally publishes a notification. Must run
--- before a script that may make these users members of the group.
+-- Adds a group to users' group indexes, and optionally publishes a notification. Must run before a
+-- script that may make these users members of the group.
 --
 -- KEYS   groups of each user
 -- ARGV   topic  of the user, absent if no user is notified

@@ -1,4 +1,4 @@
--- Changes the phase of the import if it is one of the listed phases.
+-- Changes the import's phase if it is one of the listed phases.
 --
 -- ARGV   new phase, then the phases from which it may change
 -- Reply  the phase before the call

@@ -1,5 +1,6 @@
--- Writes command inboxes (keys: `ports.ts`). Placed in front of the scripts that write them, after
--- `user_feed.lua` and the constant KEPT_MS (`INBOX_KEPT_MS` in `steps/command-steps.ts`).
+-- Writes command inboxes (see `ports.ts` for the keys). Placed in front of the scripts that write
+-- them, after `user_feed.lua` and the constant KEPT_MS (`INBOX_KEPT_MS` in
+-- `steps/command-steps.ts`).
 local TIDY_EVERY = 32 -- number of copies after which expired copies are removed
 
 local SEQ_DIGITS = 15 -- number of digits of the highest inboxSeq
@@ -31,7 +32,7 @@ local function order_member(sender, seq)
   return order_prefix(sender) .. string.rep('0', SEQ_DIGITS - #seq) .. seq
 end
 
--- Removes the data about the sender of a removed copy.
+-- Removes the data about a removed copy's sender.
 local function forget_sender(inbox, seq)
   local sender = redis.call('HGET', inbox.senders, seq) or ''
   redis.call('ZREM', inbox.order, order_member(sender, seq))
@@ -64,7 +65,7 @@ end
 -- Removes expired copies and writes their events. Removes at most `count` copies that are listed in
 -- `expiry`, and at most `count` copies from the beginning of the inbox. `expiry` lists the copies
 -- that expire before older copies. All other copies expire in the order in which they were added.
--- Returns true if expired copies may remain. If the outbox of the user is full, removes nothing and
+-- Returns true if expired copies may remain. If the user's outbox is full, removes nothing and
 -- returns false.
 local function expire_copies(inbox, now, count)
   if is_outbox_full(inbox) then return false end
@@ -99,8 +100,8 @@ local function expire_before_drop(inbox, now)
   while expire_copies(inbox, now, MAX_EXPIRED) and inbox.bucket ~= '' do end
 end
 
--- Returns 1 if the outbox of the user has entries, which the node must move, else 0.
--- `expire_copies` may have added entries. No sweep would move them if the user does not come back.
+-- Returns 1 if the user's outbox has entries, which the node must move, else 0. `expire_copies` may
+-- have added entries. If the user does not come back, no sweep would move them.
 local function has_outbox(inbox)
   return inbox.bucket == OUTBOX and redis.call('EXISTS', inbox.outbox) or 0
 end

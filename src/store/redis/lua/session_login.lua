@@ -88,7 +88,7 @@ if order and is_main then
 end
 session.since, session.order = since, order or math.max(NOW, last_order + 1)
 
--- Expired entries count too, because a node that could not extend them may still serve the
+-- Expired entries count too, because a node that could not extend them may still be serving the
 -- sessions.
 for _, old in ipairs(expired) do others[#others + 1] = old end
 for _, old in ipairs(others) do

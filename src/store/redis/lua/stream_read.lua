@@ -9,7 +9,7 @@
 --        now                 Unix ms; an ended stream whose message expires then or earlier is not
 --                            shown
 -- Reply  `stream_snapshot`, nil if there is no such stream, or if it is past retention or has
--- expired
+--        expired
 local head = KEYS[1]
 local client_msg_no, past_ms, cached_no, cached_incarnation, cached_position, cached_check, now = unpack(ARGV)
 local fields = redis.call('HMGET', stream_keys(head, client_msg_no).head, 'm', 'c', 'e')

@@ -16,7 +16,7 @@
 --                       the fields are the Unix ms when it left
 --   outboxSeq   STRING  number of the newest entry of the outbox, kept for two days. Numbers grow
 --                       even after Redis has lost its last writes.
--- No entry of the outbox is dropped. A script that can add any number of entries over time is not
+-- Outbox entries are never dropped. A script that can add any number of entries over time is not
 -- run while the outbox has `MAX_OUTBOX` entries. All other scripts add only a few entries per
 -- session of the user.
 local OUTBOX = 'outbox'

@@ -1,4 +1,4 @@
--- Adds delivery attempts to the list of an endpoint, unless the endpoint was removed.
+-- Adds delivery attempts to an endpoint's list, unless the endpoint was removed.
 --
 -- ARGV   id            of the endpoint
 --        max_attempts  number of attempts to keep, newest first

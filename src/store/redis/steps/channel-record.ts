@@ -54,7 +54,9 @@ export function isMember(bits: number): boolean {
   return bits >= 0 && (bits & MEMBER) !== 0;
 }
 
-/** Returns true if the channel has members. Valid only if `channel_facts.lua` got `any_members`. */
+/**
+ * Returns true if the channel has members. Valid only if the script was called with `any_members`.
+ */
 export function hasMembers(bits: number): boolean {
   return bits >= 0 && (bits & HAS_MEMBERS) !== 0;
 }

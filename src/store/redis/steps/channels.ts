@@ -1,6 +1,6 @@
 // Channels in Redis: records, permanent and temporary members, lists, and the facts that decide
-// whether a user may send. Each change is one script in the channel's slot. A group is added to the
-// group indexes of users before a script makes them members, and a script that removes members
+// whether a user may send. Each change is one script in the channel's slot. A group is added to
+// users' group indexes before a script makes the users members, and a script that removes members
 // publishes the removal on the group's topic.
 
 import {

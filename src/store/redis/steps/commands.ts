@@ -140,9 +140,9 @@ export class Commands {
     const count = recipients.length > this.#direct ? 0 : recipients.length;
     const send = (isRefused = false) =>
       markHandled(accept(this.#ports, command, { draft, count, isRefused }));
-    // On a Cluster the first script puts no copies into inboxes. It is sent at once, even if copies
-    // of the channel's earlier commands are still in progress. If the inbox may lack room, another
-    // script checks the inbox first.
+    // On a Cluster, the first script puts no copies into inboxes. It is sent immediately, even if
+    // copies of the channel's earlier commands are still in progress. If the inbox may lack room,
+    // another script checks the inbox first.
     const asksFirst = isCluster && mayBeRefused(command);
     const early = isCluster && !asksFirst ? send() : undefined;
     return this.#channelQueues.run(key, async () => {
@@ -182,7 +182,7 @@ export class Commands {
 
   /**
    * Completes the command if it is pending. Must be awaited by an append that is a retry with
-   * `publicationSeq` 0, because the first call was then this command.
+   * `publicationSeq` 0, because in that case the first call was this command.
    */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#ports;
@@ -377,7 +377,7 @@ async function allOf(calls: readonly Promise<unknown>[]): Promise<void> {
   for (const result of results) if (result.status === "rejected") throw result.reason;
 }
 
-/** Returns the promise, marked as handled, because it may reject before it is awaited. */
+/** Marks a promise as handled and returns it, because it may reject before it is awaited. */
 function markHandled<T>(call: Promise<T>): Promise<T> {
   call.catch(() => undefined);
   return call;

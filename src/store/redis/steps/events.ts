@@ -163,7 +163,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
   async function lastCommonIn(key: string, after: EventPosition, last: number): Promise<number> {
     for (let end = last; ; ) {
       // `end` has no `-<id>` part, so the range includes the entry with this number, whatever its
-      // id is.
+      // id.
       const reply = await link.call("xrevrange", key, end, "-", "COUNT", MAX_PAGE_ENTRIES);
       const rows = (reply as readonly Entry[]).toReversed().flatMap(rowsOf);
       const common = rows.findLast((row) => row.id <= after.id);
@@ -322,7 +322,8 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
       await link.write("set", switchKey, encodeSwitch(isOn));
       await waitForReplicas(switchKey);
       // Another call may switch the partitions at the same time. Each call applies the stored value
-      // until the value is unchanged, so the call that ends last leaves the partitions as stored.
+      // until the value is unchanged, so the call that ends last leaves the partitions in the
+      // stored state.
       let applied = isOn;
       for (let round = 0; round < MAX_SWITCH_ROUNDS; round++) {
         await switchPartitions(applied);

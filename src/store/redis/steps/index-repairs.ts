@@ -65,7 +65,9 @@ export class IndexRepairs {
     }
   }
 
-  /** Returns the entries that may have been lost, because their slot now has another connection. */
+  /**
+   * Returns the entries that may have been lost, because their slot now has a different connection.
+   */
   #lostEntries(): readonly WrittenEntry[] {
     const expiredMs = this.#ports.clock() - KEPT_MS;
     const connections = new Map<number, unknown>();

@@ -135,8 +135,8 @@ export function createLogReads({
 }
 
 /**
- * Returns true if the offset belongs to the log, that is, if the check of the offset equals the
- * bytes before the offset.
+ * Returns true if the offset belongs to the log, that is, if the offset's check equals the bytes
+ * before the offset.
  */
 function isAfterCheck({ start }: StoredLog, from: LogOffset, own: Buffer): boolean {
   if (from.position === start.position) return from.check === start.check;
@@ -146,8 +146,8 @@ function isAfterCheck({ start }: StoredLog, from: LogOffset, own: Buffer): boole
 
 /**
  * Returns the frames that follow an offset. Returns `undefined` if the first frame does not
- * continue the check of the offset. In that case, the offset is inside a frame, after bytes that
- * happen to look like a check.
+ * continue the offset's check. In that case, the offset is inside a frame, after bytes that happen
+ * to look like a check.
  */
 function framesAfter({ start }: StoredLog, from: LogOffset, bytes: Buffer): LogFrames | undefined {
   const frames = { bytes, next: after(from, bytes) };

@@ -51,7 +51,7 @@ const DELETED = 2;
 const CREATED = 3;
 const EXISTS = 4;
 const FULL = 5;
-/** Results of `log_append` by their number. */
+/** Results of `log_append` by number. */
 const APPEND_VERDICTS = [
   ...(["missing", "deleted", "appended", "repeated", "closed", "other_type"] as const),
   ...([
@@ -320,7 +320,7 @@ export function createRedisLogs(ports: RedisStorePorts, operations: Operations):
         sweepDue(link, keys.bucket("logExpiry", bucket), {
           ...{ nowMs: clock(), isStopped, process: expireLog },
         });
-      // A bucket whose primary is down does not prevent the sweep of the others.
+      // A bucket whose primary is down does not prevent the others from being swept.
       const sweeps = buckets.map((bucket) => () => expireIn(bucket));
       await runEach([...sweeps, () => references.sweep(isStopped)]);
     },

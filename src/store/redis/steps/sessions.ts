@@ -189,7 +189,7 @@ function recordArgs(session: SessionRecord): readonly Arg[] {
 
 function confirmArgs({ session, since, order }: LoggedInSession, bucket: string): readonly Arg[] {
   const { uid, sessionId, tokenTag, isBackground } = session;
-  // The tag is the beginning of the hash of a registered token.
+  // The tag is the beginning of a registered token's hash.
   const token = Buffer.from(tokenTag === JWT_TAG ? "" : tokenTag, "base64url");
   const background = isBackground ? 1 : "";
   return [uid, bucket, sessionId, ...recordArgs(session), token, since, order, background];

@@ -279,7 +279,8 @@ const VERDICTS = [
 
 /**
  * Publications that the caller must send: the frames. If the stream has ended, its member of
- * `activeStreams`, its seq and the time at which it ended precede them. See `library/streams.lua`.
+ * `activeStreams`, its seq and the time at which it ended precede the frames. See
+ * `library/streams.lua`.
  */
 type Publications = readonly [name?: Buffer, seq?: number, endedMs?: number, ...frames: Buffer[]];
 

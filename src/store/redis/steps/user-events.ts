@@ -76,7 +76,7 @@ export function createUserEvents({
     }
   }
 
-  /** Satisfies the demand of a script, so that the script can be called again. */
+  /** Satisfies a script's demand, so that the script can be called again. */
   async function satisfy(uid: string, request: OutboxDemand): Promise<void> {
     if (request === "announce") await announce(uid);
     else await moveOutbox(uid);
@@ -141,7 +141,7 @@ async function unlessTransient(call: Promise<unknown>): Promise<void> {
   }
 }
 
-/** Returns the demand of a script, or `undefined` for any other reply. */
+/** Returns a script's demand, or `undefined` for any other reply. */
 function asDemand(reply: unknown): OutboxDemand | undefined {
   if (!Buffer.isBuffer(reply)) return undefined;
   const text = reply.toString("latin1");
