@@ -37,7 +37,7 @@ export class ChannelActivity {
   readonly #now: () => number;
   #hand = 0;
 
-  /** `now` returns milliseconds of a clock that never goes back. */
+  /** `now` reads a monotonic clock, in milliseconds. */
   constructor(now = () => performance.now()) {
     this.#now = now;
   }

@@ -1,5 +1,5 @@
-// Creates streams of channels and appends to them through the Durable Streams protocol. A stream
-// belongs to the sender of its message. Each call checks that this user may still send.
+// Creates channel streams and appends to them through the Durable Streams protocol. A stream
+// belongs to the sender of its message. Each call checks that the sender may still send.
 
 import type { ChannelActivity } from "./channel-activity.ts";
 import { BrokerError } from "./errors.ts";
@@ -11,12 +11,12 @@ import { checkOf, type SendTerms } from "./permissions.ts";
 import type { ChannelLogStore, StreamCreationDraft } from "./ports.ts";
 import { assertStreamName } from "./streams.ts";
 
-/** Identifies a stream of a channel, and the user who writes to the stream. */
+/** Identifies a channel's stream and the user who writes to it. */
 export interface SentStream {
   readonly channel: ChannelRef;
   readonly fromUid: string;
   readonly clientMsgNo: string;
-  /** True if a backend sends in the name of the user. */
+  /** True if a backend sends on behalf of the user. */
   readonly isBackend: boolean;
 }
 
@@ -26,8 +26,8 @@ export interface SentStream {
  */
 export interface ChannelLogs {
   /**
-   * Creates the stream. If it exists, checks that it has this configuration and sender. Throws
-   * `client_msg_no_reused` if the clientMsgNo belongs to a message that is not a stream.
+   * Creates the stream. If it already exists, checks that it has this configuration and sender.
+   * Throws `client_msg_no_reused` if the clientMsgNo belongs to a message that is not a stream.
    */
   create(
     stream: SentStream,

@@ -1,5 +1,5 @@
-// Patterns of channels, such as those in the `hooks.send.channels` setting and in the `jd` claim of
-// a JWT. Pure functions.
+// Channel patterns, such as those in the `hooks.send.channels` setting and in the `jd` claim of a
+// JWT. Pure functions.
 
 import { type ChannelRef, type ChannelType, isId } from "./model.ts";
 
@@ -25,7 +25,7 @@ export function parseChannelPattern(text: string): ChannelPattern | undefined {
   return { type: Number(type) as ChannelType, id, isPrefix }; // the expression allows only 1 and 2
 }
 
-/** Returns true if a pattern matches. The id of a personal channel is the uid of the other user. */
+/** Returns true if a pattern matches. The id of a personal channel is the other user's uid. */
 export function matchesAny(patterns: readonly ChannelPattern[], channel: ChannelRef): boolean {
   return patterns.some(
     ({ type, id, isPrefix }) =>

@@ -49,8 +49,8 @@ export interface Page {
 export interface Channels {
   /**
    * Creates a channel. If the channel exists and `info.disband` is true, disbands it [decisions:
-   * Create again]. If the channel exists and `info.disband` is false, notifies the `subscribers`
-   * who are members, and then throws `channel_exists`.
+   * Create again]. If the channel exists and `info.disband` is false, notifies those `subscribers`
+   * who are already members, and then throws `channel_exists`.
    */
   create(info: ChannelInfo, subscribers: readonly string[]): Promise<void>;
   update(channel: ChannelRef, flags: ChannelFlags): Promise<ChannelInfo>;
@@ -72,7 +72,7 @@ export interface Channels {
     others?: "refuse" | "skip",
   ): Promise<void>;
   state(channel: ChannelRef): Promise<ChannelState>;
-  /** Returns a page of uids. Each page costs a read of the whole list. */
+  /** Returns a page of uids. Each call reads the whole list. */
   uids(channel: ChannelRef, list: "members" | ChannelList, page: PageBounds): Promise<Page>;
   groupsOf(uid: string, page: PageBounds): Promise<Page>;
   /** Throws `channel_not_found` or `channel_disbanded`. */

@@ -1,6 +1,6 @@
-// Events that clients send, such as typing or the position of a cursor. They are pushed to the
-// members of the channel who are online. They are not stored, have no seq and are not sent to a
-// client that resumes.
+// Events that clients send, such as typing or a cursor position. They are pushed to the channel's
+// members who are online. They are not stored, have no seq, and are not sent to a client that
+// resumes.
 
 import { BrokerError } from "./errors.ts";
 import { assertId } from "./ids.ts";
@@ -29,8 +29,8 @@ interface ClientEventInput {
 export interface ClientEvents {
   /**
    * Publishes an event. Resolves when the permission has been checked and the event has been passed
-   * to the cluster. Events of one origin to one channel keep their order. Throws an `EventRefusal`
-   * code, `event_type_empty`, `bad_id`, `bad_request`, `too_large` or `unavailable`.
+   * to the cluster. Events from one origin to one channel keep their order. Throws an
+   * `EventRefusal` code, `event_type_empty`, `bad_id`, `bad_request`, `too_large` or `unavailable`.
    */
   emit(input: ClientEventInput): Promise<void>;
 }

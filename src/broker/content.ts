@@ -1,4 +1,4 @@
-// Reads the type of a payload and, with `strict` validation, checks the fields of the known types
+// Reads the `type` of a payload and, with `strict` validation, checks the fields of the known types
 // [spec: Message payload content; decisions: payload].
 
 import { integerField, integerFieldProblem } from "../lib/json-scan.ts";

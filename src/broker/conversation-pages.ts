@@ -40,7 +40,7 @@ interface Position {
 }
 
 /**
- * Maximum number of prints (hashes of conversations) in a cursor. A cursor that would have more
+ * Maximum number of prints (hashes of conversations) in a cursor. A cursor that would need more
  * contains none.
  */
 const MAX_PRINTS = 200;

@@ -1,5 +1,5 @@
-// Lists the conversations of users with their unread counts, and changes read positions [DESIGN
-// §2.4]. A limited number of lists is built at the same time, and users take turns.
+// Lists users' conversations with their unread counts, and changes read positions [DESIGN §2.4]. A
+// limited number of lists is built at the same time, and users take turns.
 
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
 import {
@@ -14,7 +14,7 @@ import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
 import type { Announcer, Clock, ConversationChange, ConversationStore } from "./ports.ts";
 
 /**
- * Maximum number of lists that are built at the same time. Each of them uses part of every
+ * Maximum number of lists that are built at the same time. Each of them takes a share of every
  * event-loop turn.
  */
 const CONCURRENT_LISTS = 4;
@@ -60,7 +60,7 @@ export interface ConversationFilter {
 
 interface FilteredSelection extends Selection {
   /**
-   * Time in Unix milliseconds. The next selection since this time contains every change that this
+   * Time in Unix milliseconds. A later selection since this time contains every change that this
    * one lacks.
    */
   readonly upToMs: number;

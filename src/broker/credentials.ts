@@ -1,6 +1,6 @@
-// Checks the part of a client's credential that needs no store: the form of a token, and the claims
-// of a JWT. The store compares registered tokens. After a refusal, finds the device flag for which
-// the token is valid. State: the header of the newest JWT.
+// Checks a client's credential as far as possible without the store: the form of a token and the
+// claims of a JWT. The store compares registered tokens. After a refusal, finds the device flag for
+// which the token is valid. State: the header of the latest JWT.
 
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import { BrokerError } from "./errors.ts";
@@ -21,14 +21,14 @@ export type ClientAuth = "token" | "jwt" | "token+jwt" | "none";
 /** Claims of a valid JWT. */
 export interface Claims {
   readonly uid: string;
-  /** Device flag, or `undefined` if the token is valid for every device of the user. */
+  /** Device flag, or `undefined` if the token is valid for all of the user's devices. */
   readonly flag: DeviceFlag | undefined;
   readonly level: DeviceLevel;
   /** Device id that replaces the id in CONNECT, or "" if the token has none. */
   readonly deviceId: string;
   /**
    * Unix seconds at which the token was issued. If the token does not contain this time, the
-   * earliest possible time of issue of a token that is valid now.
+   * earliest time at which a token that is valid now can have been issued.
    */
   readonly issuedS: number;
   /** Unix milliseconds at which the token expires, without the tolerance for clock differences. */
@@ -54,20 +54,20 @@ interface Bearer {
   readonly token: string;
 }
 
-/** A user's token that is valid only for a different device flag. */
+/** A user's token that was used with the wrong device flag. */
 export interface WrongFlag {
   readonly uid: string;
   /** Flag with which the token was used. */
   readonly flag: DeviceFlag;
-  /** Flag for which the token is registered, or the flag in the claims of the JWT. */
+  /** Flag for which the token is registered, or the flag in the JWT's claims. */
   readonly tokenFlag: DeviceFlag;
 }
 
 interface WrongFlagPorts {
   readonly store: Pick<UserStore, "device">;
   /**
-   * True if the HTTP API needs no credential (protected mode). The error message then names the
-   * flag of the token.
+   * True if the error message may name the token's flag, which is the case if the HTTP API needs no
+   * credential (protected mode).
    */
   readonly isNamedToClient: boolean;
   report(wrongFlag: WrongFlag): void;
@@ -98,8 +98,8 @@ export interface Credentials {
   /** Returns the error for a revoked token, and counts the token. */
   revoked(): BrokerError;
   /**
-   * Returns the error for a token, not a JWT, that is not registered for the uid and the device
-   * flag. Looks for a different flag for which the token is registered.
+   * Returns the error for a token (not a JWT) that is not registered for the uid and device flag.
+   * Looks for a different flag for which the token is registered.
    */
   mismatch(bearer: Omit<Bearer, "token">, tokenHash: Uint8Array): Promise<BrokerError>;
 }
@@ -118,7 +118,7 @@ export function createCredentials(
   wrongFlags?: WrongFlagPorts,
 ): Credentials {
   /**
-   * Header of the newest JWT. All tokens of an issuer have the same header, so it is parsed only
+   * Header of the latest JWT. All of an issuer's tokens have the same header, so it is parsed only
    * once.
    */
   let newestHeader = "";
@@ -131,7 +131,7 @@ export function createCredentials(
     return true;
   }
 
-  /** Returns the proof without a promise if the signature was verified before. */
+  /** Returns the proof without a promise if the signature has been verified before. */
   function proveJwt(bearer: Bearer): MaybePromise<Proof> {
     if (jwt === undefined) throw new BrokerError("internal");
     const claims = jwt.verify(bearer.token);

@@ -1,14 +1,17 @@
-// A cursor follows a log, or the events of a stream, for one reader. It first reads the store, and
-// holds the events that are published during the read. Afterwards it is live: it passes on each
-// event as soon as the event is published. A cursor whose reader is slow is paused, and reads the
-// store again when the reader continues. In this way, a reader gets every item once and in order,
-// and needs a bounded amount of memory. The `CursorFeed` of a cursor stores the position, and
-// defines how items are read and ordered.
+// A cursor follows a log or a stream's events for one reader. It first reads the store, and holds
+// the events that are published during the read. Afterwards it is live: it passes on each event as
+// soon as the event is published. A cursor whose reader is slow is paused, and reads the store
+// again when the reader continues. In this way, a reader gets every item once and in order, and
+// uses a bounded amount of memory. The `CursorFeed` of a cursor stores the position, and defines
+// how items are read and ordered.
 
 import type { Topic } from "./model.ts";
 import type { Reader } from "./reader-table.ts";
 
-/** `revoked`: the viewer may no longer read. `failed`: the store could not be read. */
+/**
+ * `revoked`: the viewer may no longer read. `failed`: the store could not be read, or all cursors
+ * were closed.
+ */
 export type CursorEnd = "closed" | "missing" | "deleted" | "lost" | "revoked" | "failed";
 
 /** A user on whose behalf a cursor reads. */
@@ -79,7 +82,7 @@ export class Cursor<Item, Event> implements CursorPlace {
   #held: Event[] = [];
   /** True if the store must be read again, for example because an event was not held. */
   #missed = false;
-  /** Number of the newest read. The results of earlier reads are ignored. */
+  /** Number of the latest read. The results of earlier reads are ignored. */
   #turn = 0;
 
   constructor(

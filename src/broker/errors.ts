@@ -80,7 +80,7 @@ export const ERRORS = {
   },
   stream_not_found: { message: "Stream does not exist", retry: false },
   stream_closed: { message: "Stream is already closed", retry: false },
-  /** Sent to the readers of a stream. Producers get `stream_not_found`. */
+  /** Sent to a stream's readers. Producers get `stream_not_found`. */
   stream_unknown: { message: "The stream does not exist", retry: false },
   not_connected: {
     message: "The first frame must be a connect frame",
@@ -214,7 +214,7 @@ export const FINAL_REASONS: ReadonlySet<CloseReason | undefined> = new Set<Close
   "banned",
 ]);
 
-/** Reasons to end a session that concern its user and not its connection. */
+/** Reasons to end a session that concern its user rather than its connection. */
 export const KICK_REASONS: readonly CloseReason[] = [
   "kicked",
   "token_changed",

@@ -85,7 +85,7 @@ export class EventDemandWatch {
       (kind) => nowMs - (this.#notedMs.get(kind) ?? -Infinity) >= NOTED_MS,
     );
     if (kinds.length === 0) return;
-    // The time is set before the write, so that requests during the write do not repeat it.
+    // The time is set before the write, so that requests made during the write do not repeat it.
     for (const kind of kinds) this.#notedMs.set(kind, nowMs);
     try {
       await store.noteReader(kinds, clock() + READER_MS);
@@ -116,7 +116,8 @@ export class EventDemandWatch {
 }
 
 /**
- * Returns the kinds that `types` names, either by an exact type or as `session.*` or `command.*`.
+ * Returns the kinds that `types` names, either by the exact name of a type or as `session.*` or
+ * `command.*`.
  */
 function demandedKinds(types: readonly string[]): readonly DemandKind[] {
   return DEMAND_KINDS.filter((kind) =>

@@ -72,7 +72,7 @@ export const EVENTS_START: EventPosition = { number: 0, id: 0 };
 /** An event as the feed stores it. */
 export interface EventRow extends EventPosition {
   readonly type: EventType;
-  /** Time that the id contains. It never decreases within a partition. */
+  /** Time encoded in the id. It never decreases within a partition. */
   readonly timestampMs: number;
   /** Key of the channel to which the event belongs, or `userTopic(uid)` of the user. */
   readonly key: string;
@@ -86,8 +86,8 @@ export interface EventPage {
   readonly rows: readonly EventRow[];
   /**
    * Number of events that the reader missed, because the feed no longer has them, or because a
-   * fail-over or a restore lost them. The rows follow the missing events. 0 if the rows follow the
-   * reader's position.
+   * fail-over or a restore lost them. The rows follow the missing events. 0 if the rows directly
+   * follow the reader's position.
    */
   readonly lost: number;
   /** Reason why events are missing, or `undefined` if no event is missing. */

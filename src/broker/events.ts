@@ -63,8 +63,8 @@ interface PartitionPage {
 export interface EventFilter {
   /**
    * Names of types. A name that ends with `*` selects all types that begin with the text before the
-   * `*`. On-demand events are selected only by their exact name or by `session.*` or `command.*`.
-   * An empty list selects all types except on-demand events.
+   * `*`. A plain `*` does not select on-demand events: select them by their exact names, or with
+   * `session.*` or `command.*`. An empty list selects all types except on-demand events.
    */
   readonly types: readonly string[];
   /** Channel whose events are read. `undefined` means all events. */
@@ -94,13 +94,13 @@ interface Hole {
 
 interface EventsPorts {
   readonly store: EventStore & Pick<MessageStore, "readMessages">;
-  /** Returns the fields of a message in the form that the history uses. */
+  /** Returns the fields of a message as the history shows them. */
   readonly toJson: (message: Message) => EventData;
   readonly onRead?: (types: readonly string[]) => Promise<void>;
 }
 
 const GAP = "feed.gap";
-/** Key that stands for any user when a filter is checked for events of users. */
+/** Key that stands for any user when a filter is checked for user events. */
 const ANY_USER = userTopic("");
 const PARTITIONS_AT_ONCE = 8;
 /** Number of rows after which a page ends, even if the filter has selected only a few of them. */
@@ -109,14 +109,14 @@ const ROWS_PER_READ = 100;
 /** Maximum size of the content on one page. The first event is returned even if it is larger. */
 const MAX_PAGE_BYTES = 4 * 1024 * 1024;
 const ID_DIGITS = 12;
-/** Maximum number of bytes of a stream's text in an event. */
+/** Maximum number of bytes of a stream's text that an event contains. */
 const MAX_STREAM_TEXT = 64 * 1024;
 /** Time after which a waiting reader reads again, because its listener may be called late. */
 const MAX_WAIT_MS = 1000;
 
 export class Events {
   readonly #ports: EventsPorts;
-  /** Functions that end the waits of readers. */
+  /** Functions that end the readers' waits. */
   readonly #waits = new Set<() => void>();
   #isClosed = false;
 
@@ -344,8 +344,8 @@ export class Events {
   }
 
   /**
-   * Returns the fields of a message as they were when it was stored. The message of a stream had no
-   * text at that time.
+   * Returns the fields of a message as they were when it was stored. A stream's message had no text
+   * at that time.
    */
   #asStored(message: Message): EventData {
     const { stream, payload } = message;
@@ -455,7 +455,7 @@ function gapOf(
 
 /**
  * Returns the selected rows. If on-demand events are selected, also returns a hole for each gap in
- * the numbers. A gap always consists of on-demand events, because other events are only removed at
+ * the numbers. A gap always consists of on-demand events, because other events are removed only at
  * the beginning of the feed.
  */
 function withHoles(
@@ -487,7 +487,7 @@ function holeEvent(partition: number, { from, to, timestampMs }: Hole): FeedEven
   };
 }
 
-/** Returns the beginning of a string: whole characters that take at most `bytes` bytes in UTF-8. */
+/** Returns the longest prefix of whole characters that takes at most `bytes` bytes in UTF-8. */
 function firstBytes(text: string, bytes: number): string {
   if (Buffer.byteLength(text) <= bytes) return text;
   const encoded = Buffer.from(text.slice(0, bytes));

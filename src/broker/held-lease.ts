@@ -9,7 +9,7 @@ export const LEASE_MS = 6000;
 /** Safety margin: the node stops using a lease this long before the lease expires. */
 const LEASE_MARGIN_MS = 1500;
 
-/** Period of validity of a lease, which starts when the lease is renewed. */
+/** Validity period of a lease. It starts each time the lease is renewed. */
 export class LeaseTerm {
   /** Time of the last renewal on the monotonic clock. */
   #renewedMs = Number.NEGATIVE_INFINITY;

@@ -15,7 +15,7 @@ export interface ConnectAttempt {
   readonly headers: Readonly<Record<string, string>>;
   /** Name of the wire format. */
   readonly format: string;
-  /** True if the client replaces the token of an open session. */
+  /** True if the client replaces an open session's token. */
   readonly isRefresh: boolean;
 }
 
@@ -23,7 +23,9 @@ export interface ConnectAttempt {
 export interface Restrictions {
   /** True if the session must not be a main session. */
   readonly isSecondary: boolean;
-  /** Latest time at which the session expires, in Unix milliseconds. `undefined` means no limit. */
+  /**
+   * Latest time at which the session may expire, in Unix milliseconds. `undefined` means no limit.
+   */
   readonly expiresAtMs: number | undefined;
   readonly rights: Rights | undefined;
 }
@@ -47,9 +49,9 @@ export interface SendHook {
   /** Returns true if messages to the channel must pass the hook. */
   covers(channel: ChannelRef): boolean;
   /**
-   * Returns the payload that replaces the payload of the message, or `undefined` if it is not
-   * replaced. `faultOf` returns the reason why the hook's payload is not valid, or `undefined` if
-   * it is valid. Throws `refused_by_hook`, or `overloaded` if too many messages wait for the hook.
+   * Returns the payload that replaces the message's payload, or `undefined` if it is not replaced.
+   * `faultOf` returns the reason why the hook's payload is not valid, or `undefined` if it is
+   * valid. Throws `refused_by_hook`, or `overloaded` if too many messages wait for the hook.
    */
   ask(
     message: HookedMessage,

@@ -1,5 +1,5 @@
-// The import of another server's data. Handles the phases of the import, which all nodes adopt, and
-// stores the imported lines. While an import is open, no node serves clients, and writing calls
+// The import of another server's data. Moves the import through its phases, which all nodes adopt,
+// and stores the imported lines. While an import is open, no node serves clients, and writing calls
 // that do not belong to the import are refused. Therefore no imported data is pushed, and no reader
 // sees a channel whose seqs have gaps that will be filled later.
 
@@ -104,7 +104,7 @@ interface ImportPorts {
     ImportStore &
     Pick<MessageStore, "readMessages" | "headSeq">;
   readonly cluster: Pick<Cluster, "heartbeat" | "nodes" | "deliversAll">;
-  /** Ends all client sessions, and waits for a fixed time in which the calls in progress end. */
+  /** Ends all client sessions, and gives the calls in progress a fixed time to finish. */
   readonly quiesce: () => Promise<void>;
   readonly onError: (error: unknown, what: string) => void;
   readonly onLines?: (results: readonly LineResult[]) => void;
@@ -145,12 +145,12 @@ export class Imports {
     return this.#adopted;
   }
 
-  /** True if clients, and writing calls that do not belong to the import, are refused. */
+  /** True if clients are refused, as well as writing calls that do not belong to the import. */
   get isUnderway(): boolean {
     return this.#phase === "opening" || this.#phase === "open" || this.#phase === "closing";
   }
 
-  /** Reads the phase. Must be called before the node serves clients. */
+  /** Reads the current phase. Must be called before the node serves clients. */
   async start(): Promise<void> {
     const { phase } = await this.#ports.store.importState();
     this.#phase = phase;
@@ -205,7 +205,7 @@ export class Imports {
   }
 
   /**
-   * Stores lines in order and returns the result of each line, once all lines are durable. Returns
+   * Stores lines in order. Returns the result of each line once all lines are durable. Returns
    * `undefined` if no import is open. May throw `unavailable`, `overloaded`, `disk_full` or
    * `too_late`. Some of the lines may then have been stored.
    */
@@ -453,8 +453,8 @@ export function addToChecksum(
 }
 
 /**
- * Splits lines into batches. Each batch maps the name of an object to the indexes of its lines. The
- * objects of a batch are independent of each other. A batch has one line for each object, except
+ * Splits lines into batches. A batch maps the name of each object to the indexes of its lines. The
+ * objects in a batch are independent of each other. A batch has one line for each object, except
  * that a channel may have several messages, in the order of their seqs.
  */
 function* batchesOf(lines: readonly ImportLine[]): Generator<ReadonlyMap<string, number[]>> {

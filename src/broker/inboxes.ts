@@ -1,4 +1,4 @@
-// Reads and acknowledges command inboxes for backends whose clients fetch their commands over HTTP.
+// Reads and acknowledges command inboxes for backends whose clients fetch commands over HTTP.
 
 import { assertId } from "./ids.ts";
 import type { InboxCommand } from "./model.ts";

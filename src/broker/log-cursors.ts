@@ -98,7 +98,7 @@ const CURSOR_READ_BYTES = 65_536;
 const MAX_HELD = 16;
 
 /**
- * A change of a log, or an event of the stream that the log belongs to. For a channel's stream,
+ * A change to a log, or an event of the stream that the log belongs to. For a channel's stream,
  * Redis publishes only the event.
  */
 type LogNews = LogEvent | ChannelEvent;
@@ -184,7 +184,7 @@ class LogFeed implements CursorFeed<LogBatch, LogNews> {
   /** `undefined` until the first read of a cursor that begins at the tail. */
   #position: LogOffset | undefined;
   #incarnation: number | undefined;
-  /** Number of records before the position, or a lower number if the exact number is not known. */
+  /** Number of records before the position, or a lower bound if the exact number is not known. */
   #records = 0;
   /** True if the reader has been notified that it has all frames. */
   #isUpToDate = false;
@@ -257,7 +257,7 @@ function topicsOf(name: LogName, viewer: LogViewer | undefined): ReadonlySet<Top
   return topics;
 }
 
-/** Returns a topic on which the events of a channel's streams are published. */
+/** Returns a topic on which a channel's stream events are published. */
 function channelTopic(key: string): Topic {
   const [type, id = ""] = [key.slice(0, 1), key.slice(2)];
   return type === String(GROUP_CHANNEL) ? groupTopic(id) : userTopic(id.split("@")[0] ?? "");

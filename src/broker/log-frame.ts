@@ -38,7 +38,7 @@ import { eventOfRecord } from "./stream-record.ts";
 export const BUCKETS = 64;
 export const MAX_LOG_SEGMENTS = 8;
 
-/** Name of a free log, which has its own path, or of the log of a message in a channel. */
+/** Name of a free log, which has its own path, or of the log of a channel message. */
 export type LogName =
   | {
       readonly kind: "free";
@@ -70,7 +70,7 @@ export function logNameOf(text: string): LogName {
   return { kind: "channel", key: text.slice(0, at), clientMsgNo: text.slice(at + 1) };
 }
 
-/** Returns the bucket of a channel key, or of the path of a free log. */
+/** Returns the bucket of a channel key or of a free log's path. */
 export function bucketOf(text: string): number {
   return crc32(Buffer.from(text)) % BUCKETS;
 }
@@ -166,9 +166,7 @@ export function nextCheck(before: number, crc: number): number {
   return (((before << 5) | (before >>> 27)) ^ crc) >>> 0;
 }
 
-/**
- * A frame whose last two fields are not set yet. They depend on the place of the frame in the log.
- */
+/** A frame whose last two fields are not set yet. They depend on the frame's place in the log. */
 export interface OpenFrame {
   /** The whole frame, including the two fields that are not set yet. */
   readonly bytes: Buffer;
@@ -251,7 +249,7 @@ export function sealFrame(
   return check;
 }
 
-/** A whole frame. The bytes are a part of the buffer that it was read from. */
+/** A whole frame. Its bytes are a view of the buffer that it was read from. */
 export interface LogFrame {
   readonly bytes: Buffer;
   /** Number of records of the log before this frame. */
@@ -299,7 +297,7 @@ export function frameSize(piece: Uint8Array, at: number): number | undefined {
   return FRAME_BYTES + asBuffer(piece).readUInt32LE(at);
 }
 
-/** Returns the number of bytes that the whole frames at the start of `piece` take. */
+/** Returns the number of bytes that the whole frames at the start of `piece` occupy. */
 export function wholeFrames(piece: Uint8Array): number {
   let end = 0;
   for (const { bytes } of framesIn(piece)) end += bytes.length;
@@ -352,7 +350,7 @@ function visitRecords(bytes: Buffer, visit: (event: StreamEvent, index: number) 
   for (const record of recordsIn({ bytes })) visit(eventOfRecord(record, timeMs, isJson), index++);
 }
 
-/** Returns the event of a frame. Throws if the bytes are not one whole frame of an event. */
+/** Returns the event of a frame. Throws if the bytes are not one whole event frame. */
 export function eventIn(frame: Buffer): StreamEvent {
   if (frameSize(frame, 0) !== frame.length || frame[KIND_AT] !== EVENT)
     throw new BrokerError("internal", { message: "The bytes are not the frame of an event." });

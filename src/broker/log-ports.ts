@@ -29,9 +29,7 @@ export interface LogLimits {
   readonly maxProducers: number;
   /** Maximum number of heads that a node keeps in memory. More logs than that can exist. */
   readonly maxOpen: number;
-  /**
-   * Maximum total size of this node's appends that have not reached the database, or Redis, yet.
-   */
+  /** Maximum total size of this node's appends that have not yet reached the database or Redis. */
   readonly maxActiveBytes: number;
 }
 
@@ -57,7 +55,7 @@ export interface LogOrigin {
   /** Offset of the source at which the fork begins. `undefined` means the source's tail. */
   readonly offset: LogOffset | undefined;
   /**
-   * Size of the part of the source's next frame that the fork inherits too, in records if the log
+   * Size of the part of the source's next frame that the fork also inherits: in records if the log
    * is in JSON mode, otherwise in bytes. Must be 0 if `offset` is `undefined`.
    */
   readonly subOffset: number;
@@ -157,7 +155,7 @@ export interface LogAppend {
  *     deleted       the log was deleted or has expired, but forks of it still exist
  *     closed        the log is closed
  *     other_type    the log has a different media type
- *     stale_epoch   the producer has a higher epoch, which is `epoch`
+ *     stale_epoch   the producer already has a higher epoch, `epoch`
  *     bad_start     the first number of a new epoch is not 0
  *     gap           earlier numbers of the producer are missing. `expected` is its next number, 0
  *                   for an unknown producer
@@ -182,16 +180,16 @@ export type LogAppendResult =
 export interface LogRange {
   /** `undefined` means the tail; the read then returns no frames. */
   readonly from: LogOffset | undefined;
-  /** Maximum bytes of frames. The first frame is returned even if it is larger. */
+  /** Maximum number of bytes of frames. The first frame is returned even if it is larger. */
   readonly maxBytes: number;
 }
 
 /**
  * The outcome of `readLog`.
  *
- *     read     the frames from `from` on, as bytes: each piece consists of whole frames, and the
- *              pieces follow each other. `next` is the offset after the last one. The reader has
- *              reached the end of the log if `next` equals `head.tail`
+ *     read     the frames that follow `from`, as bytes: each piece consists of whole frames, and
+ *              the pieces follow each other. `next` is the offset after the last one. The reader
+ *              has reached the end of the log if `next` equals `head.tail`
  *     missing  there is no such log
  *     deleted  the log was deleted or has expired, but forks of it still exist
  *     lost     the log has no such offset: the log ends before `from`, or differs before `from`
@@ -208,17 +206,17 @@ export type LogRead =
   | { readonly verdict: "missing" | "deleted" | "lost" };
 
 /**
- * Logs. Every call is one atomic step, except that the creation of a fork whose source is in
- * another bucket first adds a reference to the source. A call returns when its result is durable.
+ * Logs. Every call is one atomic step, except that creating a fork whose source is in a different
+ * bucket first adds a reference to the source. A call returns when its result is durable.
  *
  * A frame is never changed once it can be read. Two reads of a range return equal bytes, on any
  * node and after a restart. A store that loses acknowledged writes returns `lost` afterwards.
  *
- * A log with a time to live expires if it was neither appended to nor read for that time. The time
- * of the last use is stored only if the stored time is older than a quarter of the time to live.
- * The log expires 1¼ times the time to live after the stored time. Expiry is checked at each call,
- * and a sweep of the driver later removes expired logs. An expired log counts as missing, or as
- * deleted if it has forks.
+ * A log with a time to live expires if it has been neither appended to nor read for that time. The
+ * time of the last use is stored only if the stored time is more than a quarter of the time to live
+ * in the past. The log expires 1¼ times the time to live after the stored time. Expiry is checked
+ * at each call, and a sweep of the driver later removes expired logs. An expired log counts as
+ * missing, or as deleted if it has forks.
  *
  * Throws `disk_full` and `unavailable`. Throws `overloaded` if the frames in memory exceed
  * `maxActiveBytes`.
@@ -251,9 +249,9 @@ export interface LogStore {
 export const MAX_LOG_EVENT_BYTES = 4096;
 
 /**
- * A change of a log, published on the topic of its bucket (`logTopic`). Events of one log arrive in
- * the order of their offsets, but some may be lost. A reader detects this by comparing `from` with
- * its own position.
+ * A change to a log, published on its bucket's topic (`logTopic`). Events of one log arrive in the
+ * order of their offsets, but some may be lost. A reader detects this by comparing `from` with its
+ * own position.
  */
 export interface LogEvent {
   readonly kind: "log";

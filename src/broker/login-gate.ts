@@ -1,4 +1,4 @@
-// Limits the guessing of managers' passwords. Each client network may make a limited number of
+// Limits attempts to guess managers' passwords. Each client network may make a limited number of
 // failed attempts in a time window. Attempts in progress count as failures. A username with too
 // many failures is only slowed down, because its owner must still be able to log in from another
 // network.
@@ -10,7 +10,9 @@ import type { Throttle } from "./ports.ts";
 import { pairOf, VerifiedPairs } from "./verified-pairs.ts";
 
 export interface LoginLimits {
-  /** Number of failures within `windowS` that block a network and slow down a username. */
+  /**
+   * Number of failures within `windowS` at which a network is blocked or a username is slowed down.
+   */
   readonly attempts: number;
   readonly windowS: number;
 }
@@ -22,7 +24,7 @@ const MAX_PER_NETWORK = 16;
  * Maximum number of attempts from one network for usernames that have logged in from it before.
  */
 const MAX_VERIFIED_PER_NETWORK = 32;
-/** Extra attempts beyond `MAX_ATTEMPTS` for usernames that logged in from the network before. */
+/** Extra attempts beyond `MAX_ATTEMPTS` for usernames that have logged in from the network. */
 const RESERVED_FOR_VERIFIED = 64;
 const SLOW_MS = 1000;
 
@@ -66,7 +68,7 @@ export class LoginGate {
   }
 
   /**
-   * Runs `verify` when the attempt is admitted. `rank` is -1 if the user has logged in from this
+   * Runs `verify` once the attempt is admitted. `rank` is -1 if the user has logged in from this
    * network before and has not reached the limit since then. Otherwise, it is the number of the
    * network's failures and pending attempts. Throws `too_many_attempts` with the time to wait, or
    * `overloaded` if the node has too many attempts.

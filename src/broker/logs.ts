@@ -1,4 +1,4 @@
-// Operations on logs. Callers must have checked the rights of the user.
+// Operations on logs. Callers must already have checked the user's rights.
 
 import { deferred } from "../lib/deferred.ts";
 import { BrokerError, isTransient } from "./errors.ts";
@@ -32,7 +32,7 @@ type AppendAttempt = () => Promise<LogAppendResult>;
 interface LogPorts {
   readonly store: LogStore;
   readonly cursors: Pick<LogCursors, "open">;
-  /** Called for each append that is refused because earlier numbers of its producer are missing. */
+  /** Called for each append that is refused because its producer's earlier numbers are missing. */
   readonly onGap: () => void;
 }
 
@@ -41,15 +41,13 @@ const GAP_WAIT_MS = 500;
  * Maximum total size of the records in appends that wait for earlier appends of their producers.
  */
 const MAX_WAITING_BYTES = 16 * 1024 * 1024;
-/** Number of bytes that each waiting append counts in addition to its records. */
+/** Number of bytes charged for each waiting append in addition to its records. */
 const APPEND_OVERHEAD_BYTES = 1024;
 
 export function createLogs({ store, cursors, onGap }: LogPorts): Logs {
   let waitingBytes = 0;
 
-  /**
-   * Appends again whenever the log has grown, until there is no gap or the time limit is reached.
-   */
+  /** Retries the append whenever the log has grown, until the gap is closed or time runs out. */
   async function appendAfterGap(
     name: LogName,
     attempt: AppendAttempt,

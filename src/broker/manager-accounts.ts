@@ -50,7 +50,7 @@ export interface AccountConfig {
   readonly passwordHash?: string;
   readonly password?: string;
   readonly role: ManagerRole;
-  /** If empty or absent, the account has the permissions of its role. */
+  /** If empty or absent, the account has its role's permissions. */
   readonly permissions?: readonly string[];
 }
 

@@ -15,7 +15,7 @@ import type { ManagerAccount } from "./model.ts";
 import { decoyHash, PasswordChecker, type PasswordHash } from "./passwords.ts";
 import type { Clock, ManagerStore, Throttle } from "./ports.ts";
 
-// The check of a password takes tens of milliseconds of CPU time and occupies one of the four I/O
+// Checking a password takes tens of milliseconds of CPU time and occupies one of the four I/O
 // threads, so only one check runs at a time.
 const PASSWORD_CHECKS = { maxRunning: 1, maxWaiting: 256 };
 
@@ -38,8 +38,8 @@ export interface Managers {
    */
   login(username: string, password: string, clientAddress: string): Promise<Login>;
   /**
-   * Returns the owner of a token. A revoked token is rejected on this node immediately, and on
-   * other nodes within 5 s. Throws `unavailable` before the accounts are loaded.
+   * Returns a token's owner. A revoked token is rejected on this node immediately, and on other
+   * nodes within 5 s. Throws `unavailable` before the accounts are loaded.
    */
   authenticate(token: string): Promise<ManagerAccount | undefined>;
   logout(token: string): Promise<void>;

@@ -8,7 +8,7 @@ import type { HistorySlice, MessageStore } from "./ports.ts";
 
 export interface MessageQuery {
   readonly seqs: readonly number[];
-  /** Ids, or source ids of imported messages, in digits (see `isSourceId`). */
+  /** Ids, or source ids of imported messages, in decimal (see `isSourceId`). */
   readonly ids: readonly string[];
   /** If several messages have the same clientMsgNo, only one of them is returned. */
   readonly clientMsgNos: readonly string[];
@@ -27,8 +27,8 @@ const SOURCE_ID = /^[1-9]\d{0,19}$/;
 const MAX_SOURCE_ID = 2n ** 64n - 1n;
 
 /**
- * Returns true if the text consists of the digits of a possible message id, on this server or on
- * the server from which the message was imported.
+ * Returns true if the text is a possible message id in decimal, on this server or on the server
+ * from which the message was imported.
  */
 export function isSourceId(text: string): boolean {
   return SOURCE_ID.test(text) && BigInt(text) <= MAX_SOURCE_ID;

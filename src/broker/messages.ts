@@ -55,8 +55,8 @@ export interface SendInput {
   /** Users to whom a command is restricted. Not allowed for messages. */
   readonly subscribers: readonly string[] | undefined;
   /**
-   * Session that sends the message and does not receive it. `undefined` if the message came over
-   * HTTP.
+   * Session that sends the message and does not receive it. `undefined` if the message was sent
+   * over HTTP.
    */
   readonly origin: string | undefined;
   /** Limit on inbox copies. `undefined` means no limit, as for backends. */
@@ -66,9 +66,9 @@ export interface SendInput {
 interface MessageRules extends SendTerms, ContentRules {
   readonly historyLimit: number;
   readonly activity?: Pick<ChannelActivity, "message">;
-  /** Hook that the messages of clients must pass. `undefined` if no hook is configured. */
+  /** Hook that clients' messages must pass. `undefined` if no hook is configured. */
   readonly hook?: SendHook | undefined;
-  /** Returns true while an import is open. No message that has waited is then stored. */
+  /** Returns true while an import is open. Messages that have waited are then not stored. */
   readonly isImporting?: () => boolean;
 }
 
@@ -103,8 +103,8 @@ export interface Messages {
 }
 
 /**
- * Number of copies in a sender's running commands at which further commands wait. A waiting command
- * starts when the running commands have fewer copies in total.
+ * Total number of copies in a sender's running commands at which further commands wait. A waiting
+ * command starts when the total is lower.
  */
 const MAX_CONCURRENT_COPIES = 1000;
 const MAX_WAITING_COMMANDS = 4096;
@@ -117,7 +117,7 @@ export function createMessages(
   const commands = new KeyedWindow(MAX_CONCURRENT_COPIES, MAX_WAITING_COMMANDS);
 
   /**
-   * Appends a message after the earlier messages of its queue have passed the hook, and after the
+   * Appends a message once the earlier messages in its queue have passed the hook and the
    * recipients of earlier commands are known.
    */
   function sendMessage(
@@ -149,7 +149,7 @@ export function createMessages(
 
   /**
    * Returns the recipients of a command, or the reason why the sender may not send it. Checks the
-   * permission first, because the list of members may be long.
+   * permission first, because the member list may be long.
    */
   async function resolveCommand(input: SendInput): Promise<SendRefusal | Audience> {
     const { fromUid, channel, header, origin } = input;
@@ -321,7 +321,7 @@ type Resolution =
 function ignore(): void {}
 
 /**
- * Returns the queue of this session and channel. Calls over HTTP have no queue, and their order is
+ * Returns the queue for this session and channel. Calls over HTTP have no queue, and their order is
  * undefined.
  */
 function queueOf(

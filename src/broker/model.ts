@@ -1,5 +1,5 @@
-// The types of the domain: devices, sessions, channels, messages, streams, and the keys and topics
-// that are derived from them. Has no state and does no I/O.
+// The domain types: devices, sessions, channels, messages and streams, and the keys and topics
+// derived from them. Has no state and does no I/O.
 
 import { encodeUtf8 } from "../lib/utf8.ts";
 
@@ -43,10 +43,7 @@ export function isWellFormed(value: string): boolean {
   return !LONE_SURROGATE.test(value);
 }
 
-/**
- * A channel from the point of view of one of its users. The id of a personal channel is the other
- * user's uid.
- */
+/** A channel as one of its users sees it. The id of a personal channel is the other user's uid. */
 export interface ChannelRef {
   readonly id: string;
   readonly type: ChannelType;
@@ -139,7 +136,7 @@ export interface Message {
   readonly streamNo: string | undefined;
   readonly tagKey: string | undefined;
   readonly passthrough?: Passthrough | undefined;
-  /** Id of an imported message on the server from which it was imported, in digits. Below 2^64. */
+  /** Id of an imported message on the server from which it was imported, in decimal. Below 2^64. */
   readonly sourceId?: string | undefined;
   /**
    * Content of the message. For a stream, it is `{"type":1,"content":<text so far>}` unless the
@@ -169,7 +166,7 @@ export const TOOL_CALL_EVENTS: ReadonlySet<string> = new Set([
   "___ToolCallResult",
 ]);
 export const RESERVED_EVENT_PREFIX = "___";
-/** Type of the system's event to a session whose token expires soon. */
+/** Type of the event that the system sends to a session whose token expires soon. */
 export const EXPIRING_EVENT = "auth.expiring";
 
 export function isCustomType(type: string): boolean {
@@ -184,9 +181,9 @@ export function isNoteType(type: string): boolean {
   return isCustomType(type) || TOOL_CALL_EVENTS.has(type);
 }
 
-/** Maximum number of characters in the type of an event from a client. */
+/** Maximum number of characters in the type of a client event. */
 export const MAX_CLIENT_EVENT_TYPE = 64;
-/** Maximum number of UTF-8 bytes in the data of an event from a client. */
+/** Maximum number of UTF-8 bytes in the data of a client event. */
 export const MAX_CLIENT_EVENT_BYTES = 4096;
 
 /**
@@ -209,7 +206,10 @@ export interface StreamPlace {
   readonly textOffset: number;
   /** State of the stream after the event. It is `active` except for events of type STREAM_END. */
   readonly state: StreamState;
-  /** True if viewers are not shown this event and all later ones before the end. Else absent. */
+  /**
+   * True if viewers are shown neither this event nor any later one before the end. Otherwise
+   * absent.
+   */
   readonly truncated?: true;
 }
 
@@ -316,10 +316,12 @@ export interface Conversation {
   readonly unread: number;
   /** Last seq that is hidden from the user because the conversation was deleted, or 0. */
   readonly deletedSeq: number;
-  /** Unix milliseconds of the last message or of the user's last change, whichever is later. */
+  /**
+   * Time of the last message or the user's last change, whichever is later, in Unix milliseconds.
+   */
   readonly changedAtMs: number;
   /**
-   * Newest visible message, or `undefined` if no message is visible. Lists omit a conversation
+   * Newest visible message, or `undefined` if no message is visible. Lists omit conversations
    * without a visible message.
    */
   readonly last: Message | undefined;
@@ -334,7 +336,7 @@ export interface ConversationHead extends Omit<Conversation, "last"> {
   readonly last: MessageHead;
 }
 
-/** Maximum of `expireS`. Stores keep it in 32 bits. */
+/** Maximum value of `expireS`, which stores keep in 32 bits. */
 export const MAX_EXPIRE_S = 0xffff_ffff;
 
 export function expiresAtMs(message: Pick<Message, "timestampMs" | "expireS">): number {
@@ -436,7 +438,7 @@ const MESSAGE_ID_EPOCH_MS = Date.UTC(2024, 0, 1);
 const MESSAGE_IDS_PER_MS = 4096;
 
 export const MAX_MESSAGE_ID = Number.MAX_SAFE_INTEGER;
-/** Latest valid time of a clock, in Unix milliseconds. Ids for later times may be too large. */
+/** Latest valid clock time, in Unix milliseconds. Ids for later times may be too large. */
 export const LATEST_TIME_MS = Date.UTC(2080, 0, 1);
 
 export function firstMessageId(timeMs: number): number {

@@ -26,7 +26,7 @@ export interface DeadSession {
 export interface OnlineStore {
   /**
    * Returns users who have a row and whose sessions must be checked. Returns no users while another
-   * node's turn has not ended. Times are Unix milliseconds on the clock of the store.
+   * node's turn has not ended. Times are Unix milliseconds on the store's clock.
    */
   takeOnline(terms: OnlineTerms): Promise<readonly string[]>;
   /**

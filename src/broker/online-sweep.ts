@@ -96,7 +96,7 @@ export class OnlineSweep {
   }
 
   /**
-   * Requests a check of all users if a node has died, or if this is the first turn after this node
+   * Requests a check of all users if a node has died, or if this is the first turn since this node
    * started or the feed was turned on.
    */
   async #noteDeaths(nowMs: number): Promise<void> {
@@ -108,7 +108,7 @@ export class OnlineSweep {
       this.#checkedMs = nowMs;
   }
 
-  /** Checks users. Returns the errors of those who could not be checked. */
+  /** Checks users. Returns the errors for those who could not be checked. */
   async #judge(uids: readonly string[], leftMs: number): Promise<readonly unknown[]> {
     const { store, onOffline } = this.#ports;
     const reads = await this.#sessionsOf(uids);

@@ -1,6 +1,6 @@
-// Creates, parses and checks scrypt hashes of passwords. State: the running and waiting checks.
-// The number of each is limited, because a check needs 16 MiB of memory and a thread of the pool
-// that also writes to the disk.
+// Creates, parses and checks scrypt password hashes. State: the running and waiting checks. The
+// number of each is limited, because a check needs 16 MiB of memory and a thread from the pool that
+// also writes to disk.
 
 import { randomBytes, scrypt, timingSafeEqual } from "node:crypto";
 import { BrokerError } from "./errors.ts";
@@ -60,7 +60,10 @@ interface Waiting {
   readonly refuse: (error: BrokerError) => void;
 }
 
-/** Queue of checks with limited concurrency. The lowest rank runs first, then the earliest call. */
+/**
+ * Queue of checks with limited concurrency. The lowest rank runs first. Calls of equal rank run in
+ * order.
+ */
 export class PasswordChecker {
   readonly #maxRunning: number;
   readonly #maxWaiting: number;

@@ -10,7 +10,7 @@ import type { GroupFacts, MessageDraft, PersonFacts, SendCheck } from "./ports.t
 export interface SendTerms {
   readonly friendsOnly: boolean;
   readonly isSystem: (uid: string) => boolean;
-  /** True if a backend may send in the name of users who are not members. The default is false. */
+  /** True if a backend may send on behalf of users who are not members. The default is false. */
   readonly backendMayImpersonate?: boolean;
 }
 
@@ -61,8 +61,8 @@ export function refuseGroupSend(
 }
 
 /**
- * Returns the refusal of a personal message, or `undefined` if the sender may send. Users without a
- * channel record have no rules except their lists.
+ * Returns the reason to refuse a personal message, or `undefined` if the sender may send. Users
+ * without a channel record have no rules except their lists.
  */
 export function refusePersonSend(
   facts: PersonFacts,
@@ -88,7 +88,7 @@ export type EventRefusal = SendRefusal | Extract<ErrorCode, "client_events_off">
 
 /**
  * Returns the reason why a client may not send events, or `undefined` if it may. Also applies to
- * system accounts. `info` is the record of the group or of the receiver.
+ * system accounts. `info` is the group's or the receiver's record.
  */
 export function refuseClientEvent(info: ChannelInfo | undefined): EventRefusal | undefined {
   return info?.clientEvents === false ? "client_events_off" : undefined;

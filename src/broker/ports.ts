@@ -57,7 +57,7 @@ export interface UserStore {
   /** Returns true if the account is banned. Always false in a store that does not check bans. */
   isBanned(uid: string): Promise<boolean>;
   /**
-   * Bans the account or ends its ban. If the store checks bans, every later login and confirmation
+   * Bans the account or lifts its ban. If the store checks bans, every later login and confirmation
    * of a banned user is refused with `banned`.
    */
   putBan(uid: string, isBanned: boolean): Promise<void>;
@@ -81,7 +81,7 @@ export type Membership = "permanent" | "temporary";
  */
 export type ChannelList = "denylist" | "allowlist";
 
-/** A change of a list. Repeating it has no effect. `replace` with no uids empties the list. */
+/** A change to a list. Repeating it has no effect. `replace` with no uids empties the list. */
 export interface ListChange {
   readonly kind: "add" | "remove" | "replace";
   readonly uids: readonly string[];
@@ -115,7 +115,7 @@ export interface PersonFacts extends ListFacts {
 
 export interface ChannelStore {
   channel(channel: ChannelRef): Promise<ChannelInfo | undefined>;
-  /** Atomically creates the channel. Returns false and changes nothing if it exists. */
+  /** Atomically creates the channel. Returns false and changes nothing if it already exists. */
   createChannel(info: ChannelInfo, subscribers: readonly string[]): Promise<boolean>;
   /**
    * Atomically changes flags and returns the new record, or `undefined` if the channel does not
@@ -191,7 +191,7 @@ export type SendCheck = "check" | "check_friends" | "check_exempt" | "check_open
 /**
  * How `append` checks the sender. A `SendCheck` is applied in the step that appends. With
  * `granted`, the sender is not checked. With a refusal, the store appends nothing, and only checks
- * whether the message is a retry of an accepted message.
+ * whether the message retries an accepted message.
  */
 type SendPermission = SendCheck | "granted" | SendRefusal;
 
@@ -211,7 +211,7 @@ export interface MessageDraft {
   readonly passthrough?: Passthrough | undefined;
   readonly payload: Uint8Array;
   /**
-   * Session that sent the message and does not receive it. `undefined` if the message came over
+   * Session that sent the message and does not receive it. `undefined` if the message was sent over
    * HTTP.
    */
   readonly origin: string | undefined;
@@ -224,8 +224,8 @@ export interface MessageDraft {
    */
   readonly allowsReuse?: boolean | undefined;
   /**
-   * Payload that the sender sent, if a hook has replaced it. Retries are compared by this payload.
-   * `undefined` if `payload` is the payload that was sent.
+   * Original payload of the message, if a hook has replaced it. Retries are compared by this
+   * payload. `undefined` if `payload` is the payload that was sent.
    */
   readonly sentPayload?: Uint8Array | undefined;
 }
@@ -233,11 +233,11 @@ export interface MessageDraft {
 export interface AppendResult {
   readonly messageId: number;
   readonly messageSeq: number;
-  /** True if this is a retry of an earlier message. Nothing was stored or published. */
+  /** True if the message is a retry of an earlier one. Nothing was stored or published. */
   readonly duplicate: boolean;
   /**
-   * Set if the sender may not send, or if the clientMsgNo belongs to another message. Nothing was
-   * stored or published, and the id and the seq are 0.
+   * Set if the sender may not send, or if the clientMsgNo belongs to a different message. Nothing
+   * was stored or published, and the id and the seq are 0.
    */
   readonly refused?: SendRefusal | "client_msg_no_reused";
 }
@@ -266,7 +266,7 @@ export interface ResumePosition {
   readonly key: ChannelKey;
   /** The reader has all messages through this seq. */
   readonly lastSeq: number;
-  /** Upper bound of the ids of the messages that the reader has. 0 if ids are not compared. */
+  /** Upper bound on the ids of the messages that the reader has. 0 if ids are not compared. */
   readonly lastId: number;
 }
 
@@ -317,8 +317,8 @@ export interface MessageStore {
   append(draft: MessageDraft): Promise<AppendResult>;
   /**
    * Returns the messages of the range that have not expired, in seq order (descending if
-   * `reverse`). Missing seqs belong to messages that expired or were trimmed, or were skipped by an
-   * import.
+   * `reverse`). Missing seqs belong to messages that expired or were trimmed, or are seqs that an
+   * import skipped.
    */
   readMessages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /** Returns the seq of the newest published message, or 0. */
@@ -342,9 +342,9 @@ export interface CommandDraft {
   readonly tagKey: string | undefined;
   readonly passthrough?: Passthrough | undefined;
   readonly payload: Uint8Array;
-  /** Users who get a copy that is stored in their inbox, without duplicates. */
+  /** Users in whose inboxes a copy is stored, without duplicates. */
   readonly recipients: readonly string[];
-  /** Users who get a copy with inboxSeq 0, which is pushed to online sessions and not stored. */
+  /** Users whose online sessions are pushed a copy with inboxSeq 0, which is not stored. */
   readonly pushOnlyRecipients: readonly string[];
   readonly origin: string | undefined;
   /** Same as in `MessageDraft`. */
@@ -384,7 +384,7 @@ export interface InboxStore {
 }
 
 /**
- * A change of one user's conversation.
+ * A change to one user's conversation.
  *
  *     read    marks all messages through `seq` as read
  *     unread  moves the read position so that `unread` messages are unread, or all messages if
@@ -424,18 +424,18 @@ export interface ConversationSelection {
   /** True if `heads` contains all conversations changed since `sinceMs`, regardless of `count`. */
   readonly isComplete: boolean;
   /**
-   * Time (Unix milliseconds) of the newest change of the user's conversations when the read began,
+   * Time (Unix milliseconds) of the latest change to the user's conversations when the read began,
    * or a later time. A change that `heads` lacks may have a lower time, but by at most `lookBackMs`
    * of the driver.
    */
   readonly newestChangeMs: number;
   /**
-   * Time of the oldest change that `heads` may lack although it is not later than `newestChangeMs`,
-   * because it was still being stored. `undefined` if there is no such change.
+   * Time of the earliest change, up to `newestChangeMs`, that `heads` may lack because it was still
+   * being stored. `undefined` if there is no such change.
    */
   readonly pendingMs?: number | undefined;
   /**
-   * Returns the channels of all conversations of the user, and possibly groups that the user has
+   * Returns the channels of all the user's conversations, and possibly groups that the user has
    * left.
    */
   channels(): readonly ChannelRef[];
@@ -479,7 +479,7 @@ export interface ConversationStore {
   conversation(uid: string, channel: ChannelRef): Promise<Conversation | undefined>;
   /**
    * Atomically applies the change and returns the result, or `undefined` if the user is not in the
-   * group. The read position may move back, and is limited to the seqs of the channel.
+   * group. The read position may move back, and is limited to the channel's seqs.
    */
   changeConversation(
     uid: string,
@@ -504,8 +504,8 @@ export interface StreamDraft {
   /** True if a start ends the channel's active stream as `cancelled`, in the same atomic step. */
   readonly force: boolean;
   /**
-   * Payload of the stream's message, in place of the text. Only for a start. If `undefined`, the
-   * payload is `streamPayload` of the text. Must not be `streamPayload("")`.
+   * Payload of the stream's message, used in place of the text. Only for a start. If `undefined`,
+   * the payload is `streamPayload` of the text. Must not be `streamPayload("")`.
    */
   readonly payload?: Uint8Array | undefined;
   /**
@@ -538,8 +538,8 @@ export interface StreamResult {
   /** State of the stream after the call, or `undefined` if the stream does not exist. */
   readonly state: StreamState | undefined;
   /**
-   * Reason why the sender may not send. Set only with the verdict `refused`. Nothing was changed in
-   * that case.
+   * Reason why the sender may not send. Set only with the verdict `refused`, in which case nothing
+   * was changed.
    */
   readonly refused?: SendRefusal | undefined;
 }
@@ -582,9 +582,7 @@ export type StreamAppendResult =
   | { readonly verdict: "refused"; readonly refused: SendRefusal }
   | { readonly verdict: "other_sender" };
 
-/**
- * Changes streams of channels through the Durable Streams protocol. Each call is one atomic step.
- */
+/** Changes channel streams through the Durable Streams protocol. Each call is one atomic step. */
 export interface ChannelLogStore {
   /**
    * Creates a stream whose log is written through the Durable Streams protocol. Its message is
@@ -705,8 +703,8 @@ export interface LoginTerms {
   /** Name of the session to continue. `undefined` means a new login. */
   readonly claim?: Claim | undefined;
   /**
-   * Hash of the token that the device must have. The session then gets the level of the device. If
-   * the hash is `undefined`, no token is checked.
+   * Hash of the token that the device must have. The session then gets the device's level. If the
+   * hash is `undefined`, no token is checked.
    */
   readonly tokenHash?: Uint8Array | undefined;
   /**
@@ -726,7 +724,7 @@ export interface LoggedInSession {
   readonly session: SessionRecord;
   /** Position among the logins of this uid and flag. A continued session keeps its position. */
   readonly order: number;
-  /** Position of its connection in the order of the user's connections. */
+  /** Position of its connection among the user's connections. */
   readonly since: number;
 }
 
@@ -816,7 +814,7 @@ export interface SessionStore {
    * logins. With a claim, the call continues an earlier session and keeps the order of that
    * session's login. A claim that is not in the store is treated as a new login [decisions: resume
    * is no login]. Continuing a main session is refused if it was ended by `endSession`, or if
-   * another device logged in later, even if the session of that device no longer exists.
+   * another device logged in later, even if that device's session no longer exists.
    *
    * If a token is replaced after a session was added with it, every later call to `sessionsOf`
    * returns that session, so that the caller that replaced the token can end it.
@@ -860,7 +858,7 @@ export interface SessionStore {
     incarnation: Incarnation,
   ): Promise<readonly Confirmation[]>;
   /**
-   * Sets `isBackground` of a session. Has no effect if the session is not in the store. Calls for
+   * Sets a session's `isBackground`. Has no effect if the session is not in the store. Calls for
    * one session take effect in the order of the calls.
    */
   setBackground(session: SessionName, isBackground: boolean): Promise<void>;
@@ -868,7 +866,7 @@ export interface SessionStore {
   sessionsOf(uids: readonly string[]): Promise<readonly (readonly SessionEntry[])[]>;
 }
 
-/** The newest main-session login of a uid and flag. It is kept after the session has ended. */
+/** The latest main-session login of a uid and flag. It is kept after the session has ended. */
 export interface NewestLogin {
   readonly order: number;
   readonly since: number;
@@ -911,7 +909,7 @@ export interface SystemAccountStore {
   changeSystemUids(kind: "add" | "remove", uids: readonly string[]): Promise<void>;
 }
 
-/** Public keys of an identity provider, as the provider returned them. */
+/** An identity provider's public keys, as the provider returned them. */
 export interface StoredKeySet {
   readonly url: string;
   readonly text: string;
@@ -948,7 +946,7 @@ export interface SigningKeyStore {
  * State of a store's import. It only moves forward, except from `opening` back to `none`.
  *
  *     none     no import was ever opened
- *     opening  the nodes stop serving clients, and writing calls that do not belong to the import
+ *     opening  the nodes stop serving clients, and refuse writing calls outside the import
  *     open     lines are accepted
  *     closing  the nodes finish the lines in progress and accept no further lines
  *     closed   the import has ended; no other import can be opened
@@ -973,7 +971,7 @@ export interface ImportState {
   readonly stored: Readonly<Partial<Record<LineKind, number>>>;
 }
 
-/** A message of another server, with its seq and its time. */
+/** A message from another server, with its seq and its time. */
 export interface ImportedMessage {
   readonly channel: ChannelRef;
   readonly fromUid: string;
@@ -992,7 +990,7 @@ export interface ImportedMessage {
  *
  *     stored     the message was stored
  *     unchanged  the message had been stored before, or is beyond the history limits
- *     conflict   its seq belongs to another message, or is unused and lower than the newest seq
+ *     conflict   its seq belongs to a different message, or is unused and below the newest seq
  */
 export type ImportVerdict = "stored" | "unchanged" | "conflict";
 
@@ -1006,7 +1004,7 @@ export interface ImportStore {
   countImported(lines: ImportState["stored"]): Promise<void>;
   /**
    * Returns the name of a kind of data that the store contains, such as `channels` or `messages`.
-   * Returns `undefined` if the store is empty. Sessions and accounts of managers do not count.
+   * Returns `undefined` if the store is empty. Sessions and manager accounts do not count.
    */
   storedData(): Promise<string | undefined>;
   /**

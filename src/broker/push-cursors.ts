@@ -1,6 +1,6 @@
 // Decides for each stored message which users need a push notification, while this node holds the
-// lease of this task. Follows the event feed with one cursor for each partition. A decision is
-// written together with the move of the cursor, so that each message is decided once. State: the
+// lease for this task. Follows the event feed with one cursor for each partition. A decision is
+// written in the step that moves the cursor, so that each message is decided once. State: the
 // lease, the position of each cursor, and timers.
 
 import { randomUUID } from "node:crypto";
@@ -36,7 +36,7 @@ interface PushCursorPorts {
 const LEASE_NAME = "push";
 /** Number of partitions that are processed at the same time. */
 const MAX_IN_FLIGHT = 8;
-/** Number of events that are read at once. */
+/** Maximum number of events in one read. */
 const ROWS = 200;
 /** Maximum number of users in the events of one move. A single message may have more. */
 const MAX_USERS = 20_000;
@@ -145,7 +145,7 @@ interface Partition {
   timer: NodeJS.Timeout | undefined;
 }
 
-/** Makes the decisions for the messages of all partitions under one lease. */
+/** Makes the decisions in all partitions under one lease. */
 class Run {
   readonly lease: Lease;
   readonly #ports: PushCursorPorts;
@@ -280,9 +280,9 @@ class Run {
   }
 
   /**
-   * Returns the time of the event plus the time since this node first read it. If the clock of the
-   * store was set back, the times of events are ahead of the clock, and this sum is a better
-   * estimate of the current time.
+   * Returns the time of the event plus the time since this node first read it. If the store's clock
+   * was set back, event times are ahead of the clock, and this sum is a better estimate of the
+   * current time.
    */
   #seen(partition: Partition, { number, timestampMs }: EventRow): number {
     const nowMs = performance.now();
@@ -326,7 +326,10 @@ class Run {
   }
 }
 
-/** Returns the first decisions, up to `MAX_USERS` users, and the number of their users. */
+/**
+ * Returns the first decision and those after it up to `MAX_USERS` users in total, and the number of
+ * their users.
+ */
 function leading(decisions: readonly Decision[]): {
   readonly chosen: readonly Decision[];
   readonly users: number;

@@ -1,7 +1,6 @@
-// The port for the decision about which users need a push notification. It provides the facts for
-// the decision, and the cursors, which mark the last event for which a decision was made. The
-// comment of a method is its contract. Every driver must fulfil it, and `test/contract/` checks
-// that.
+// The port for deciding which users need a push notification. It provides the facts for the
+// decisions, and the cursors that mark the last event for which a decision was made. The comment of
+// a method is its contract. Every driver must fulfil it, and `test/contract/` checks that.
 
 import type { EventDraft, EventPosition } from "./event-ports.ts";
 import type { Lease } from "./lease-ports.ts";
@@ -30,7 +29,7 @@ export interface PushStore {
    */
   readSeqs(key: ChannelKey, uids: readonly string[]): Promise<readonly number[]>;
   /**
-   * Records which users acknowledged messages, for `ttlMs`. A restart of the store may lose these
+   * Records for `ttlMs` which users acknowledged messages. A restart of the store may lose these
    * records.
    */
   addAcknowledged(messages: readonly Acknowledged[], ttlMs: number): Promise<void>;
@@ -40,15 +39,15 @@ export interface PushStore {
     messageSeqs: readonly number[],
   ): Promise<readonly ReadonlySet<string>[]>;
   /**
-   * Claims the cursor of a partition for a lease and returns its position. A new cursor starts
+   * Claims a partition's cursor for a lease and returns the cursor's position. A new cursor starts
    * after the newest event. Returns `undefined` if a lease with a higher token has claimed the
    * cursor.
    */
   claimPushCursor(partition: number, lease: Lease): Promise<EventPosition | undefined>;
   /**
-   * Moves the cursor of a partition and writes the events, in one atomic step. All events must
-   * belong to the partition. Returns false and changes nothing if another lease has claimed the
-   * cursor, or if the cursor is not at `from`. No event is written while the feed is off.
+   * Moves a partition's cursor and writes the events, in one atomic step. All events must belong to
+   * the partition. Returns false and changes nothing if another lease has claimed the cursor, or if
+   * the cursor is not at `from`. No event is written while the feed is off.
    */
   movePushCursor(partition: number, move: CursorMove): Promise<boolean>;
 }

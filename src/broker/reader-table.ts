@@ -9,7 +9,7 @@ export interface Reader {
   /** Identifies what is read. */
   readonly source: string;
   readonly topics: ReadonlySet<Topic>;
-  /** User on whose behalf the reader reads, or `undefined`. */
+  /** User on whose behalf the reader reads, or `undefined` if there is no such user. */
   readonly viewer: Viewer | undefined;
   /** Bearer of the signed URL that is used to read, or `undefined`. */
   readonly bearer?: string | undefined;

@@ -70,8 +70,7 @@ export function areSameRights(a: Rights | undefined, b: Rights | undefined): boo
 }
 
 /**
- * Returns true if the session may read the channel. `channel` is the channel from the point of view
- * of the user.
+ * Returns true if the session may read the channel. `channel` is the channel as the user sees it.
  */
 export function mayRead(rights: Rights | undefined, channel: ChannelRef): boolean {
   if (rights === undefined) return true;

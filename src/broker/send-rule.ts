@@ -18,7 +18,7 @@ import type { ChannelStore } from "./ports.ts";
 
 interface Sender {
   readonly fromUid: string;
-  /** True if a backend sends in the name of the user. */
+  /** True if a backend sends on behalf of the user. */
   readonly isBackend: boolean;
 }
 

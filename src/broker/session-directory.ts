@@ -43,8 +43,8 @@ const CONFIRMATION_BATCH = 500;
 const LOOKUP_BATCH = 256;
 const REMOVAL_BATCH = 200;
 /**
- * Maximum number of pending removals. Above it, the oldest removal is dropped, and the entry of its
- * session expires later.
+ * Maximum number of pending removals. Above it, the oldest removal is dropped, and its session's
+ * entry expires later.
  */
 const MAX_PENDING_REMOVALS = 100_000;
 /** Time for which `endedBy` retries, for example while a process that was frozen reconnects. */
@@ -58,7 +58,7 @@ export class SessionDirectory {
   /** Sessions that may still be in the store although this node no longer serves them. */
   readonly #pendingRemovals = new BoundedMap<string, PendingRemoval>(MAX_PENDING_REMOVALS);
   #notify: (event: ClusterEvent) => void = () => {};
-  /** Number of times that this node may have missed events of users. */
+  /** Number of times that this node may have missed user events. */
   #lossCount = 0;
   /** Number of sessions that are due for the periodic confirmation. Not always an integer. */
   #dueCount = 0;

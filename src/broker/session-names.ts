@@ -1,6 +1,6 @@
-// Names of sessions. A client uses the name of its session to continue the session. The name
-// contains the order of the login, in case the store loses the login, and the time after which the
-// client may have missed ends of streams. The server does not store these names. Pure functions.
+// Session names. A client uses the name of its session to continue the session. The name contains
+// the order of the login, in case the store loses the login, and the time after which the client
+// may have missed ends of streams. The server does not store these names. Pure functions.
 //
 //   <session id>:<time of the connect>:<ends since>~<order>   numbers in base 36, times in Unix ms
 
@@ -34,7 +34,7 @@ function digitsOf(value: number): string {
   return halves.map((half) => half.toString(36).padStart(HALF_DIGITS, "0")).join("");
 }
 
-/** Returns the claim in a CONNECT. Returns `undefined` for "", which does not claim a session. */
+/** Returns the claim in a CONNECT, or `undefined` for "", which does not claim a session. */
 export function claimIn(name: string): Claim | undefined {
   if (name === "") return undefined;
   const order = Number.parseInt(NAME.exec(name)?.[3] ?? "", 36);
@@ -56,8 +56,8 @@ export function timesIn(
 const NUMBERS_PER_NODE = 2 ** 20;
 
 /**
- * Returns the id of a session as an integer below 2^53, as WuKongIM does. The integer consists of a
- * hash of the node id and the number of the session on the node.
+ * Returns a session's id as an integer below 2^53, as WuKongIM does. The integer consists of a hash
+ * of the node id and the session's number on the node.
  */
 export function connectionNumber(sessionId: string): number {
   const at = sessionId.lastIndexOf("-");

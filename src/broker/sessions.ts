@@ -1,4 +1,4 @@
-// Opens the session of a CONNECT. The store decides whether the session is accepted, and which
+// Opens the session for a CONNECT. The store decides whether the session is accepted, and which
 // other sessions it ends. The hub closes the sockets of the ended sessions.
 
 import type { Claims, Credentials, Proof } from "./credentials.ts";
@@ -62,8 +62,8 @@ export interface Sessions {
    */
   open(login: Login): Promise<OpenResult>;
   /**
-   * Verifies the credential of a login, before a hook is called. Throws the same errors as `open`,
-   * except `banned`.
+   * Verifies a login's credential before a hook is called. Throws the same errors as `open`, except
+   * `banned`.
    */
   verify(login: Login): Promise<void>;
   /**
@@ -77,7 +77,7 @@ export interface Sessions {
   refresh(session: OpenSession, token: string): Promise<RefreshedToken>;
 }
 
-/** Terms of a token that has replaced another. */
+/** Terms of a token that has replaced an earlier one. */
 export interface RefreshedToken {
   /** Unix milliseconds at which the token expires. `undefined` unless it is a JWT. */
   readonly expiresAtMs: number | undefined;

@@ -14,7 +14,7 @@ type SignedAccess = "read" | "write";
 
 interface SignedGrant {
   readonly access: SignedAccess;
-  /** User in whose name the bearer writes to a channel, or "". */
+  /** User on whose behalf the bearer writes to a channel, or "". */
   readonly fromUid: string;
   /** Unix seconds. */
   readonly expiresAtS: number;
@@ -24,10 +24,10 @@ export interface SignedUrls {
   /** Returns the value of the `sig` parameter for a path. The path must be percent-decoded. */
   sign(path: string, grant: SignedGrant): Promise<string>;
   /**
-   * Throws `unauthorized` if the signature is for a different path or has expired. A signature for
-   * a different path counts as a wrong credential from `address`. After too many wrong credentials,
-   * the checks for the network of `address` are slowed down, and may throw `rate_limited`. Checks
-   * without an address are not counted.
+   * Throws `unauthorized` if the signature is malformed, has expired, is for a different path, or
+   * was made with a key that is no longer valid. The last two count as a wrong credential from
+   * `address`. After too many wrong credentials, the checks for the network of `address` are slowed
+   * down, and may throw `rate_limited`. Checks without an address are not counted.
    */
   verify(path: string, signature: string, address?: string): Promise<SignedGrant>;
   /**
@@ -44,7 +44,7 @@ interface SignedUrlPorts {
   readonly clock: Clock;
 }
 
-/** Time for which a key stays valid after the creation of the next one. */
+/** Time for which a key stays valid after the next one is created. */
 export const OVERLAP_MS = 86_400_000;
 export const MAX_EXPIRY_S = 604_800;
 const MAX_KEYS = 16;

@@ -1,5 +1,5 @@
 // Delays the attempts of a client network that sent too many wrong credentials. Its attempts run
-// one after the other, two per second.
+// one at a time, two per second.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { BrokerError } from "./errors.ts";

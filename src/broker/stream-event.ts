@@ -1,11 +1,11 @@
-// Encodes the events of text streams as bodies of frames, and converts them to the JSON messages
-// that readers of a log get. Pure functions. Numbers are little-endian.
+// Encodes the events of text streams as frame bodies, and converts them to the JSON messages that
+// log readers get. Pure functions. Numbers are little-endian.
 //
 //   type          u8      index in TYPES, or CUSTOM
 //   flags         u8      HAS_ID, HAS_TIME, IS_HIDDEN; the upper 4 bits are the index in STATES of the
 //                         state of the stream after the event
 //   timestampMs   f64
-//   detail        f64     only of a start and an end, see `StreamEvent`
+//   detail        f64     only in a start or an end (see `StreamEvent`)
 //   customType    string  only if the type is CUSTOM
 //   eventId       string  only if the flag HAS_ID is set
 //   data          bytes   UTF-8, to the end of the body
@@ -72,8 +72,8 @@ export interface StreamEvent {
 export const COMPOSED_EVENT_ID = /^(stream\.[a-z]+)\/(public|)\/([0-9a-z]*)\/([0-9a-z]*)\/(.+)$/is;
 
 /**
- * Returns the id that the producer gave. It is a part of an id that `/message/event` composed. Any
- * other id is returned unchanged.
+ * Returns the id that the producer chose: the last part of an id that `/message/event` composed, or
+ * any other id unchanged.
  */
 export function givenEventId(eventId: string): string {
   return COMPOSED_EVENT_ID.exec(eventId)?.[5] ?? eventId;
@@ -108,7 +108,8 @@ export function writeEvent(target: Buffer, at: number, event: StreamEvent): void
 }
 
 /**
- * Decodes what `writeEvent` wrote from `start` to `end`. Throws `internal` if the type is unknown.
+ * Decodes the event that `writeEvent` wrote from `start` to `end`. Throws `internal` if the type is
+ * unknown.
  */
 export function decodeEvent(body: Buffer, start = 0, end = body.length): StreamEvent {
   const code = body[start] ?? 0;

@@ -1,5 +1,5 @@
-// Folds the events of a stream, in order, into its snapshot: the text so far, the notes, and the
-// data of the start and the end. Does no I/O.
+// Folds a stream's events, in order, into its snapshot: the text so far, the notes, and the data of
+// the start and the end. Does no I/O.
 //
 // A stream that was created through the Durable Streams protocol can be much longer than viewers
 // can keep. If it exceeds `ViewLimits`, viewers are shown only the beginning of its text, and a
@@ -65,9 +65,7 @@ export function stateAfter(ending: LogEnding | undefined): StreamState {
   return ending === "stopped" ? "cancelled" : ending;
 }
 
-/**
- * Measures the events of a stream, and finds the first event that viewers are not shown (the cut).
- */
+/** Measures a stream's events, and finds the first event that viewers are not shown (the cut). */
 export class StreamView {
   readonly #limits: ViewLimits;
   readonly #logPath: string;
@@ -123,8 +121,8 @@ export class StreamView {
   }
 
   /**
-   * Returns the size that an event adds towards `maxBytes`, `Infinity` if its text is too large to
-   * be shown.
+   * Returns the number of bytes that an event counts towards `maxBytes`, or `Infinity` if its text
+   * is too large to be shown.
    */
   sizeOf(event: ViewedEvent): number {
     const { type, data, recordBytes = 0 } = event;
@@ -150,7 +148,7 @@ export class StreamView {
   }
 }
 
-/** Returns the size that an event adds towards `ViewLimits.maxBytes`. */
+/** Returns the number of bytes that an event counts towards `ViewLimits.maxBytes`. */
 export function shownBytes(type: string, data: string): number {
   if (!isViewed({ type })) return 0;
   return Buffer.byteLength(data) + (type === STREAM_CONTENT ? 0 : NOTE_BYTES);
@@ -231,7 +229,7 @@ export class StreamFold {
     this.#view.cutFrom(index);
   }
 
-  /** Leaves out the events below `nextIndex`, which viewers are not shown. */
+  /** Skips the events below `nextIndex`, which viewers are not shown. */
   skipTo(nextIndex: number): void {
     if (nextIndex <= this.#nextIndex) return;
     this.#nextIndex = nextIndex;
@@ -293,9 +291,7 @@ export class StreamFold {
   }
 }
 
-/**
- * Returns the beginning of a string: whole characters that take at most `MAX_CUT_BYTES` in UTF-8.
- */
+/** Returns the longest prefix of whole characters that takes at most `MAX_CUT_BYTES` in UTF-8. */
 function cutText(text: string): string {
   const bytes = Buffer.from(text);
   if (bytes.length <= MAX_CUT_BYTES) return text;

@@ -1,5 +1,5 @@
-// Turns the snapshot of a stream into events, for a reader that joins late or lags. Consecutive
-// content is merged into one event.
+// Turns a stream's snapshot into events for a reader that joins late or lags. Consecutive content
+// is merged into one event.
 
 import {
   type ChannelEvent,

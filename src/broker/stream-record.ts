@@ -1,6 +1,6 @@
-// Derives events of a channel's stream from the records that clients append through the Durable
+// Derives the events of a channel stream from the records that clients append through the Durable
 // Streams protocol. The log keeps each record as it was sent. Sessions and the history show the
-// event of the record. The event is derived again at each read. Pure functions.
+// event, which is derived again at each read. Pure functions.
 //
 //   record of a text stream                                          content
 //   {"type":"___…","data":"…","id":"…"} of content or a tool call    that event

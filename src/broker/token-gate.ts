@@ -1,5 +1,5 @@
-// Limits the guessing of clients' tokens. After too many failures, the attempts of a client network
-// are checked one after the other, at a low rate. Only a failed attempt costs a round trip to the
+// Limits attempts to guess clients' tokens. After too many failures, a client network's attempts
+// are checked one at a time, at a low rate. Only a failed attempt costs a round trip to the
 // cluster.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
@@ -151,7 +151,7 @@ export class TokenGate {
 
 const NONE: FailureWindow = { count: 0, endsAtMs: 0 };
 
-/** Ignores an outage of the cluster. The node then uses only its own counts. */
+/** Ignores a cluster outage. The node then uses only its own counts. */
 function ignoreOutage(error: unknown): undefined {
   if (!(error instanceof BrokerError)) throw error;
   return undefined;

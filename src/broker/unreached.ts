@@ -19,13 +19,13 @@ import type { PushStore } from "./push-ports.ts";
 import type { SessionDirectory } from "./session-directory.ts";
 
 /**
- * Rule that decides which live session reaches a user.
+ * Rule that decides which live sessions count as reaching a user.
  *
  *     foreground  a session whose client is in the foreground. Reading or acknowledging the message
  *                 also counts.
  *     main        a session of a main device, even if its client is in the background, as in
- *                 WuKongIM. Nothing else counts. If the sender has no such session, the message has
- *                 an event even without an unreached user.
+ *                 WuKongIM. Nothing else counts. If the sender has no such session, the message
+ *                 gets an event even if all users were reached.
  */
 type PushRule = "foreground" | "main";
 
@@ -36,7 +36,7 @@ interface UnreachedPorts {
   readonly directory: Pick<SessionDirectory, "liveSessions">;
   readonly isSystem: (uid: string) => boolean;
   readonly rule: PushRule;
-  /** Number of members of a group above which only mentioned members are checked. */
+  /** Number of group members above which only mentioned members are checked. */
   readonly maxMembers: number;
 }
 
@@ -49,9 +49,7 @@ export interface Decision {
   readonly events: readonly EventDraft[];
 }
 
-/**
- * Users that the messages of a channel can reach, and the seq through which each of them has read.
- */
+/** Users that a channel's messages can reach, and the seq up to which each of them has read. */
 interface Audience {
   /** The seqs are 0 if the read positions do not count. */
   readonly readSeqs: ReadonlyMap<string, number>;
@@ -73,8 +71,8 @@ export class Unreached {
   }
 
   /**
-   * Decides for each of these events of one partition which users its message has not reached.
-   * Returns one decision per event, in order.
+   * Determines, for each event, which users its message has not reached. Returns one decision per
+   * event, in order.
    */
   async decide(rows: readonly EventRow[]): Promise<readonly Decision[]> {
     const stored = await messagesOf(this.#ports.store, rows);
@@ -195,7 +193,7 @@ export class Unreached {
   }
 }
 
-/** Divides the users of a message among events. Without `uids`, the message has no event. */
+/** Divides a message's unreached users among events. Without `uids`, the message gets no event. */
 function pagesOf(row: EventRow, uids: readonly string[] | undefined): readonly EventDraft[] {
   if (uids === undefined) return [];
   const pages = Math.max(1, Math.ceil(uids.length / MAX_EVENT_UIDS));
@@ -222,8 +220,8 @@ function mentionedBy({ payload }: Message): ReadonlySet<string> {
 }
 
 /**
- * Returns the channel of a key. For a personal channel, the id is the part of the key with both
- * users.
+ * Returns the channel of a key. For a personal channel, the id is the part of the key that names
+ * both users.
  */
 function channelOf(key: ChannelKey): ChannelRef {
   return { type: key.startsWith("2:") ? GROUP_CHANNEL : PERSON_CHANNEL, id: key.slice(2) };

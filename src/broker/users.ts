@@ -25,10 +25,10 @@ import { hashesEqual, hashToken, tokenTag } from "./tokens.ts";
  */
 export interface Users {
   /**
-   * Registers a token. If the token of a main device changes, the main sessions of that flag are
-   * ended, except sessions with a JWT or with the new token. If the token does not change, only
-   * sessions with an older token are ended, because an earlier call may have failed to end them.
-   * Sessions with a token that a later call has registered in the meantime are not ended.
+   * Registers a token. If a main device's token changes, the main sessions of that flag are ended,
+   * except sessions with a JWT or with the new token. If the token does not change, only sessions
+   * with an older token are ended, because an earlier call may have failed to end them. Sessions
+   * with a token that a later call has registered in the meantime are not ended.
    */
   setToken(input: {
     readonly uid: string;
@@ -44,7 +44,7 @@ export interface Users {
   devices(uid: string): Promise<readonly Device[]>;
   /** Returns true if the account is banned [decisions: A banned account]. */
   isBanned(uid: string): Promise<boolean>;
-  /** Bans the account and ends its sessions and its readers of streams, or ends the ban. */
+  /** Bans the account and ends its sessions and stream readers, or lifts the ban. */
   setBan(uid: string, isBanned: boolean): Promise<void>;
   /**
    * Ends a session on any node with the reason `kicked`, if the session exists. `connId` is its id

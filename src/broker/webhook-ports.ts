@@ -1,5 +1,5 @@
-// Webhook endpoints: their settings, the operations of the control plane, and the port of the
-// store. The texts of an endpoint are opaque to the store.
+// Webhook endpoints: their settings, the control plane's operations, and the store's port. The
+// texts of an endpoint are opaque to the store.
 
 import type { Lease } from "./lease-ports.ts";
 
@@ -37,7 +37,7 @@ export interface ChannelFilter {
   readonly prefix?: string | undefined;
 }
 
-/** Settings that the owner of an endpoint chooses. */
+/** Settings that an endpoint's owner chooses. */
 export interface WebhookSettings {
   readonly url: string;
   /** Names of event types, as in `EventFilter`. */
@@ -80,7 +80,7 @@ export interface WebhookView extends WebhookSettings {
   readonly replays: number;
 }
 
-/** Reason why a call on an endpoint was refused. */
+/** Reason why an operation on an endpoint was refused. */
 export interface WebhookRefusal {
   readonly refusal:
     | "webhook_not_found"
@@ -97,7 +97,7 @@ export interface WebhookRefusal {
 
 export type OrRefusal<Result> = Promise<Result | WebhookRefusal>;
 
-/** Result of one request to an endpoint. */
+/** Outcome of one request to an endpoint. */
 export interface WebhookAttempt {
   readonly timeMs: number;
   readonly webhookId: string;
@@ -113,9 +113,7 @@ export interface WebhookAttempt {
   readonly nodeId: string;
 }
 
-/**
- * A parked event. The receiver did not accept the event, and it is no longer retried automatically.
- */
+/** A parked event: the receiver did not accept it, and it is no longer retried automatically. */
 export interface WebhookFailure {
   readonly event: { readonly id: string; readonly type: string; readonly timestamp: string };
   readonly parkedMs: number;
@@ -143,7 +141,7 @@ export interface Webhooks {
   remove(id: string): OrRefusal<"done">;
   /** Sends a `ping` immediately. */
   test(id: string): OrRefusal<WebhookAttempt>;
-  /** Delivers a range of the feed again, while the live delivery continues. */
+  /** Delivers a range of the feed again while live delivery continues. */
   replay(id: string, range: ReplayRange): OrRefusal<{ readonly id: string }>;
   /** Adds a secret. Requests are also signed with the earlier secrets until the overlap ends. */
   addSecret(id: string, overlapS: number): OrRefusal<{ readonly secret: string }>;
@@ -155,10 +153,10 @@ export interface Webhooks {
   retry(id: string, eventId: string): OrRefusal<WebhookAttempt>;
 }
 
-/** Settings of an endpoint as text, and the number of the change that wrote them. */
+/** An endpoint's settings as text, and the number of the change that wrote them. */
 export interface StoredWebhook {
   readonly id: string;
-  /** Increases with each change of the settings. */
+  /** Increases with each change to the settings. */
   readonly version: number;
   readonly settings: string;
 }
@@ -174,13 +172,13 @@ export function webhookLeaseName(webhookId: string): string {
   return `webhook:${webhookId}`;
 }
 
-/** Changes of named texts. `undefined` removes the text. */
+/** Changes to named texts. `undefined` removes the text. */
 export type TextChanges = ReadonlyMap<string, string | undefined>;
 
 export type WebhookTextKind = "state" | "parked";
 
 export interface WebhookStore {
-  /** Returns the stored endpoints, in order of their ids. */
+  /** Returns the stored endpoints, ordered by id. */
   webhooks(): Promise<readonly StoredWebhook[]>;
   /**
    * Atomically stores the settings if the stored version is `expected`, or 0 for a new endpoint.
