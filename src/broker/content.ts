@@ -145,7 +145,7 @@ function refusalOf(payload: Uint8Array): BrokerError {
   const problem = PROBLEMS[integerFieldProblem(payload, "type")];
   const isEncodedTwice = decoder.decode(payload.subarray(0, 3)) === BASE64_OF_OBJECT;
   const message = isEncodedTwice
-    ? "payload was encoded twice: after decoding it is base64 again; encode the JSON object once"
+    ? "payload was encoded twice: decoding it yields base64 again; encode the JSON object only once"
     : `${problem}; ${REMEDY}`;
   return new BrokerError("bad_payload", { message });
 }

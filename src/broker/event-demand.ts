@@ -67,7 +67,7 @@ export class EventDemandWatch {
       .catch((error: unknown) =>
         this.#ports.onError(
           error,
-          "Could not read which types of events are requested; trying again",
+          "Could not read which event types are requested; trying again",
         ),
       )
       .finally(() => {

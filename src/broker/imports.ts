@@ -121,7 +121,7 @@ const PAGE_BYTES = 4 * 1024 * 1024;
 const CONFLICT: LineResult = {
   code: "import_conflict",
   message:
-    "The message_seq belongs to another message, or is lower than the newest message_seq of the channel. Import into an empty store",
+    "The message_seq belongs to a different message, or is lower than the channel's newest message_seq. Import into an empty store",
 };
 
 export class Imports {
@@ -300,7 +300,7 @@ export class Imports {
       if (late === undefined) return;
       if (performance.now() >= deadlineMs)
         throw new BrokerError("unavailable", {
-          message: `The node ${late.nodeId} has not confirmed the new state of the import. Check that it runs this version, and repeat the call`,
+          message: `The node ${late.nodeId} has not confirmed the import's new state. Check that it runs this version, then repeat the call`,
         });
       await new Promise((resolve) => setTimeout(resolve, WAIT_STEP_MS));
     }

@@ -353,7 +353,7 @@ function visitRecords(bytes: Buffer, visit: (event: StreamEvent, index: number) 
 /** Returns the event of a frame. Throws if the bytes are not one whole event frame. */
 export function eventIn(frame: Buffer): StreamEvent {
   if (frameSize(frame, 0) !== frame.length || frame[KIND_AT] !== EVENT)
-    throw new BrokerError("internal", { message: "The bytes are not the frame of an event." });
+    throw new BrokerError("internal", { message: "The bytes are not an event frame." });
   return decodeEvent(frame, BODY_AT, frame.length - TRAILER_BYTES);
 }
 

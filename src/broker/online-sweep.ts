@@ -61,10 +61,7 @@ export class OnlineSweep {
       this.#running = this.#turn()
         .catch((error: unknown) => {
           if (isTransient(error)) return; // a later turn of this or another node continues
-          this.#ports.onError(
-            error,
-            "Could not write events of users who went offline; trying again",
-          );
+          this.#ports.onError(error, "Could not write user.offline events; trying again");
         })
         .finally(() => this.#schedule());
     }, this.#turnMs).unref();

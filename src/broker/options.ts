@@ -60,7 +60,7 @@ export const streamsOptions = Type.Object(
       minimum: 1,
       maximum: 1_048_576,
       unit: "bytes",
-      description: "Maximum size of the data of an event. A larger event is rejected.",
+      description: "Maximum size of an event's data. A larger event is rejected.",
     }),
     maxStreamBytes: Type.Integer({
       default: 262_144,
@@ -107,7 +107,7 @@ export const eventsOptions = Type.Object(
       minimum: 0,
       unit: "bytes",
       description:
-        "Size of the feed above which the oldest events are removed, whatever their age. 0 means 1 GiB in the embedded store, and 256 MiB in Redis. The events of sessions and commands use at most a quarter of this size.",
+        "Size of the feed above which the oldest events are removed, whatever their age. 0 means 1 GiB in the embedded store, and 256 MiB in Redis. Session and command events use at most a quarter of this size.",
     }),
     presenceDelayMs: Type.Integer({
       default: 5000,
@@ -164,7 +164,7 @@ export const logsOptions = Type.Object(
       maximum: 10_000_000,
       unit: "records",
       description:
-        "Maximum number of records of one log: JSON messages, or appends if the log is not JSON. Further appends are rejected.",
+        "Maximum number of records in one log: JSON messages, or appends if the log is not JSON. Further appends are rejected.",
     }),
     maxProducers: Type.Integer({
       default: 64,
@@ -188,7 +188,7 @@ export const logsOptions = Type.Object(
       maximum: 17_179_869_184,
       unit: "bytes",
       description:
-        "Maximum total size of this node's appends that have not been written yet, to the embedded store's database or to Redis. Above it, appends are rejected with `overloaded`. In the embedded store, `store.maxMemtableBytes` limits them too.",
+        "Maximum total size of this node's appends that have not yet been written to the embedded store's database or to Redis. Above it, appends are rejected with `overloaded`. In the embedded store, `store.maxMemtableBytes` limits them too.",
     }),
   },
   { additionalProperties: false },

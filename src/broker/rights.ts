@@ -56,7 +56,7 @@ function patternsOf(list: unknown, name: string): readonly ChannelPattern[] | un
   return list.map((text: unknown) => {
     const pattern = typeof text === "string" ? parseChannelPattern(text) : undefined;
     if (pattern === undefined)
-      throw new Error(`an entry of jd.${name} is not valid; write ${PATTERN_FORM}`);
+      throw new Error(`an entry in jd.${name} is not valid; write ${PATTERN_FORM}`);
     return pattern;
   });
 }

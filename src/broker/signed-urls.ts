@@ -100,7 +100,7 @@ export function createSignedUrls({ store, tokens, clock }: SignedUrlPorts): Sign
     if (isFresh && isSignedBy(validKeys(), text, mac)) return;
     await reading.run(); // another node may have created the key after the last read
     if (!isSignedBy(validKeys(), text, mac))
-      throw refusal("The parameter sig does not belong to this path, or its key was replaced");
+      throw refusal("The parameter sig is not valid for this path, or its key has been replaced");
   }
 
   return {

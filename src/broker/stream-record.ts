@@ -50,7 +50,7 @@ export function recordProblem(record: Uint8Array, isJson: boolean): string | und
     return "A message may have the type ___TextMessageContent or that of a tool call, but no other type that begins with ___";
   const data = stringField(record, "data");
   if (data === undefined || !isWellFormed(data))
-    return `The field data of a message of type ${type} must be a string of well-formed Unicode`;
+    return `The data field of a message of type ${type} must be a string of well-formed Unicode`;
   return undefined;
 }
 
