@@ -65,10 +65,7 @@ export class EventDemandWatch {
     this.#reading = this.#reading
       .then(() => this.#read())
       .catch((error: unknown) =>
-        this.#ports.onError(
-          error,
-          "Could not read which event types are requested; trying again",
-        ),
+        this.#ports.onError(error, "Could not read which event types are requested; trying again"),
       )
       .finally(() => {
         clearTimeout(this.#timer);
