@@ -67,7 +67,7 @@ interface PendingStream extends StreamName {
    * have been missed.
    */
   mustRead: boolean;
-  /** `nextIndex` of the newest event that was left to the store. Absent if none has been. */
+  /** `nextIndex` of the newest event that was left to the store. Absent if no event was. */
   leftIndex?: number;
   /** True if `pushActiveStream` pushed the stream. */
   readonly isPushed?: boolean;
@@ -102,8 +102,8 @@ export class Backlog implements PersonalBacklog {
   readonly isJoining: boolean;
   status: BacklogStatus;
   /**
-   * True if the session starts at its client's position instead of the start of its user's
-   * membership.
+   * True if the session starts at its client's position rather than where its user's membership
+   * starts.
    */
   isResumed = false;
   /**
@@ -111,7 +111,7 @@ export class Backlog implements PersonalBacklog {
    * the ends of these streams.
    */
   mayMissEnds: boolean;
-  /** Newest seq of the group when the client's position was compared with the store. */
+  /** The group's newest seq when the client's position was compared with the store. */
   #headSeq = 0;
   /** Newest seq and highest message id that the session has in each channel. */
   #positions: Map<ChannelKey, { readonly seq: number; readonly id: number }> | undefined;
@@ -138,7 +138,7 @@ export class Backlog implements PersonalBacklog {
     return (this.#events?.length ?? 0) === 0 && !this.mustRead;
   }
 
-  /** True if the session ended, left the scope, went live, or has a newer backlog. */
+  /** True if the session has ended, has left the scope, has gone live, or has a newer backlog. */
   get isOver(): boolean {
     const { session, scope } = this;
     return session.ended !== undefined || scope.backlogOf(session) !== this;
@@ -376,7 +376,7 @@ export class Backlog implements PersonalBacklog {
         pending.cursor = { index, textOffset };
       pending.mayHaveMore = false;
       if (this.#keepsAllEvents) return this.#keepEvent(event);
-      // The kept event marks the position of the stream among the withheld events.
+      // The kept event marks the stream's position among the withheld events.
       if (!pending.mustRead) this.#keepEvent(event);
       pending.mustRead = true;
       pending.leftIndex = stream.nextIndex;
@@ -384,7 +384,7 @@ export class Backlog implements PersonalBacklog {
     }
     const isContiguous = !this.isJoining || index === 0;
     // A stream whose first events are missing here is read from the store later if it is still
-    // active. If it has ended, it is not read, because the client never had any part of it.
+    // active. If it has ended, it is not read, because the client has no part of it.
     if (!isContiguous && !this.#keepsAllEvents) {
       this.#hasLeftEvents = true;
       return;

@@ -1,7 +1,7 @@
-// Makes a session live in a group or in its user's personal channels, when it connects, joins,
-// rejoins or has lagged. The steps are always the same: find the position, read from the store in
-// pages while arriving messages are held or left to the store, check that the user may still see
-// each page, push the held items, go live. Messages are pushed first. Events follow as fast as the
+// Makes a session live in a group or in its user's personal channels after it connects, joins,
+// rejoins or lags. The steps are always the same: find the position, read from the store in pages
+// while arriving messages are held or left to the store, check that the user may still see each
+// page, push the held items, go live. Messages are pushed first. Events follow as fast as the
 // client reads.
 
 import { BrokerError } from "../broker/errors.ts";
@@ -87,8 +87,8 @@ export class CatchUps {
   }
 
   /**
-   * Holds messages and events of personal channels until `connect`, except the events of streams,
-   * which are left to the store.
+   * Holds messages and events of personal channels until `connect`, except stream events, which are
+   * left to the store.
    */
   enter(session: Session): void {
     session.personal = new Backlog(session, PERSONAL_CHANNELS, "holding");
@@ -147,7 +147,7 @@ export class CatchUps {
   }
 
   /**
-   * Works like `join`, but checks the membership first, because a removed user is rarely a member
+   * Joins like `join`, but checks the membership first, because a removed user is rarely a member
    * again.
    */
   async rejoin(session: Session, channelId: string): Promise<void> {
@@ -239,8 +239,8 @@ export class CatchUps {
 
   /**
    * Returns the position of the group's newest message if the session's former rights did not
-   * include the group, otherwise `undefined`. The session starts at this position, because its
-   * user's membership may have begun a million messages earlier.
+   * include the group, otherwise `undefined`. The session starts there, because its user may have
+   * become a member a million messages earlier.
    */
   async #startOfWidened(
     session: Session,
@@ -443,7 +443,7 @@ export class CatchUps {
     }
   }
 
-  /** Pushes the remaining streams. All events are kept in the meantime, so that none is missing. */
+  /** Pushes the remaining streams. Meanwhile, all events are kept, so that none is missing. */
   async #readRemaining(backlog: Backlog): Promise<void> {
     backlog.keepAll();
     const active = backlog.isJoining ? await this.#activeStreams(backlog.session, [backlog]) : [];

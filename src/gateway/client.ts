@@ -90,7 +90,7 @@ const MAX_WAITING_REFUSAL_BYTES = 1024;
 
 /**
  * Weight of deliveries in the work of an event-loop turn. It is higher than in the user's rate,
- * because the turn that handles a frame also writes all deliveries of the frame.
+ * because the turn that handles a frame also writes all its deliveries.
  */
 const DELIVERIES_IN_TURN = 10;
 
@@ -104,7 +104,7 @@ export class Client implements ConnectionHandler {
   #admission: Admission | undefined;
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
   #session: Session | undefined;
-  /** `undefined` before the login, and once the session is being removed from the store. */
+  /** `undefined` before the login and once the session is being removed from the store. */
   #record: SessionRecord | undefined;
   #inFlight = 0;
   readonly #waiting: ReceivedFrame[] = [];
@@ -223,7 +223,7 @@ export class Client implements ConnectionHandler {
   }
 
   /**
-   * Closes a connection that sent a frame above the size limit before its login, without an ERROR.
+   * Closes, without an ERROR, a connection that sent a frame above the size limit before its login.
    */
   #refuseStranger(bytes: number, nowMs: number): void {
     this.#context.greetings.take(this.#connection.remoteAddress, bytes, nowMs);
@@ -521,7 +521,7 @@ export class Client implements ConnectionHandler {
   }
 }
 
-/** Returns the time for rates. It must not depend on the system clock. */
+/** Returns the time used for rate limits. It must not depend on the system clock. */
 function now(): number {
   return performance.now();
 }

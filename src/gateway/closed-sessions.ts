@@ -26,11 +26,11 @@ interface ClosedSession {
   readonly code: number;
   /** For a refused connect, the code of its last error. `undefined` if there was no error. */
   readonly error: ErrorCode | undefined;
-  /** Origin of the web page whose handshake was refused, or `undefined` for all other entries. */
+  /** Origin of the web page whose handshake was refused. `undefined` for all other entries. */
   readonly origin?: string;
 }
 
-/** Reasons that are never sent to a client, and their explanation for the operator. */
+/** Reasons that are never sent to a client, with their explanations for the operator. */
 const OTHER_REASONS = {
   lost: "The connection ended without a close frame: the network failed, the client vanished, or it was silent for client.idleTimeoutS",
   left: "The client closed the connection without ending its session",
@@ -98,8 +98,8 @@ export class ClosedSessions {
   #sweep: NodeJS.Timeout | undefined;
 
   /**
-   * Keeps the last `max` closed sessions, and the last `max` refused connects but at most
-   * `MAX_REFUSED` of them. 0 means that none are kept.
+   * Keeps the last `max` closed sessions and the last `max` refused connects, but at most
+   * `MAX_REFUSED` of the latter. 0 means that none are kept.
    */
   constructor(max: number, now = () => performance.now()) {
     this.#now = now;

@@ -25,7 +25,7 @@ export interface Gateway {
   /**
    * Refuses new connections and ends all sessions, spread evenly over `spreadMs`. 0 means that they
    * end at once. A session with requests in progress ends when these requests have been answered,
-   * at the latest `REQUESTS_MS` after the spread.
+   * or at the latest `REQUESTS_MS` after the spread.
    */
   drain(spreadMs: number): Promise<void>;
   /** Ends all sessions at once. New connections are still accepted. */

@@ -25,7 +25,7 @@ interface ExpiryPorts {
   readonly tokens: Pick<TokenGate, "attempt">;
   readonly directory: Pick<SessionDirectory, "local">;
   readonly clock: Clock;
-  /** Time from a token's expiry until its session ends. */
+  /** Time from a token's expiry to the end of its session. */
   readonly toleranceS: number;
   /** Additional time for clients that cannot refresh their token. */
   readonly legacyGraceS: number;

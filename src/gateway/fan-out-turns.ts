@@ -1,4 +1,4 @@
-// Splits deliveries to many sessions that would block the event loop, because their frames are
+// Splits deliveries to many sessions if they would block the event loop, because their frames are
 // large or are encrypted for each session. Frames are sent to the first sessions at once, and to
 // the others in later turns of the event loop. Groups and users with such deliveries take turns.
 // The frames of a session stay in order, because a session sends its deferred pushes before every
@@ -6,10 +6,10 @@
 
 import type { DeferredPush, Session } from "./session.ts";
 
-/** Minimum and maximum length of a turn. The remaining deliveries wait for the next turn. */
+/** Minimum and maximum duration of a turn. The remaining deliveries wait for the next turn. */
 const MIN_TURN_MS = 1;
 const MAX_TURN_MS = 4;
-/** Maximum length of a turn, as a fraction of the time since the previous turn. */
+/** Maximum duration of a turn, as a fraction of the time since the previous turn. */
 const TURN_SHARE = 1 / 4;
 /**
  * Number of sessions that receive their frames before the next key (a group or a user) has its
@@ -26,7 +26,7 @@ const COPY_BYTES = 2048;
 /** Factor by which sending an encrypted copy takes longer than sending a shared frame. */
 const ENCRYPTION_FACTOR = 4;
 const ENCRYPTION_BYTES = 4096;
-/** Limits of all deferred deliveries together. A delivery beyond these limits is sent at once. */
+/** Limits on all deferred deliveries together. A delivery beyond these limits is sent at once. */
 const MAX_COPIES = 100_000;
 const MAX_BYTES = 64 * 1024 * 1024;
 
@@ -183,8 +183,8 @@ export class FanOut {
   }
 
   /**
-   * Queues the deferred pushes, or sends them now if there is no room. `onDone` is called in a turn
-   * of the event loop after that of the last push.
+   * Queues the deferred pushes, or sends them now if there is no room. `onDone` is called in a
+   * later event-loop turn than the last push.
    */
   end(onDone?: () => void): void {
     const sessions = this.#deferred ?? [];

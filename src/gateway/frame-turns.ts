@@ -1,7 +1,7 @@
 // Queue of clients whose frames must not delay the frames of other clients: clients of users who
 // have spent part of their burst, and clients with a large first frame. Each turn of the event loop
-// processes a few of these frames, so that the burst of one user does not block all other users.
-// Users take turns.
+// processes a few of these frames, so that one user's burst does not block all other users. Users
+// take turns.
 
 /**
  * Maximum work (in frames) and duration of one turn. The remaining frames wait for the next turn.
@@ -33,9 +33,9 @@ export class FrameTurns {
   #isRunning = false;
 
   /**
-   * Adds a frame of a user or network (`key`). Returns false, and adds nothing, if there is no room
-   * for the frame. All waiting frames of one key together, including the new one, may take at most
-   * as many bytes as were free before.
+   * Adds a frame from a user or network (`key`). Returns false, and adds nothing, if there is no
+   * room for the frame. All waiting frames of one key together, including the new one, may take at
+   * most as many bytes as were free before.
    */
   add(key: string, client: WaitingClient, bytes: number): boolean {
     const queue = this.#queues.get(key) ?? { frames: [], bytes: 0 };

@@ -1,7 +1,7 @@
-// The hub holds all sessions of this node (a map by uid) and delivers each event of the cluster to
-// the sessions it concerns. A message is encoded once for all sessions that share a wire format and
-// see the channel under the same id. The hub never reads messages from the store and never waits
-// for a client.
+// The hub holds all sessions of this node (a map by uid) and delivers each cluster event to the
+// sessions it concerns. A message is encoded once for all sessions that share a wire format and see
+// the channel under the same id. The hub never reads messages from the store and never waits for a
+// client.
 
 import {
   type ChannelRef,
@@ -130,7 +130,7 @@ export class Hub {
         for (const uid of event.uids ?? []) this.#exclude(uid, event.channelId, false);
         break;
       case "log":
-        break; // sessions get the `event` of a stream instead of the change of its log
+        break; // sessions get the `event` of a stream instead of the change to its log
       case "missed":
         this.#resync(event.topic);
         break;

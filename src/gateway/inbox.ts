@@ -33,8 +33,7 @@ export interface InboxPorts {
 
 /**
  * Pushes the inbox and then makes the session live for commands. Must be called after the CONNACK.
- * `firstPage` is the first page of the inbox, if it was already read after the session entered the
- * hub.
+ * `firstPage` is the first page of the inbox if it has been read since the session entered the hub.
  */
 export async function pullInbox(
   session: Session,
@@ -94,7 +93,7 @@ function pushPage(
   session.rate?.pushedPage(page.length, bytes);
 }
 
-/** Pushes a command, and calls `onGap` for each session that lacks an earlier copy. */
+/** Pushes a command. Calls `onGap` for each session that lacks an earlier copy. */
 export function deliverCommand(
   { message, copies }: Pick<CommandEvent, "message" | "copies">,
   target: {

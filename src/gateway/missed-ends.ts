@@ -7,7 +7,8 @@ import { timesIn } from "../broker/session-names.ts";
 import type { ResumePoint } from "../protocol/protocol.ts";
 
 /**
- * Period before the connect. A client that cannot resume is sent the streams that ended within it.
+ * Period before a connect. A client that cannot resume is sent the streams that ended in this
+ * period.
  */
 const RECENT_MS = 60_000;
 /**
@@ -24,8 +25,8 @@ interface Away {
 }
 
 /**
- * Returns the time (Unix milliseconds) after which the client may have missed ends of streams, or 0
- * if the time is unknown, or `undefined` if the client is new.
+ * Returns the time (Unix milliseconds) after which the client may have missed the ends of streams:
+ * 0 if the time is unknown, `undefined` if the client is new.
  */
 export function endsMissedSince(
   { session, points, canResume }: Away,

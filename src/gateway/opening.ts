@@ -88,7 +88,10 @@ const LATELY_MS = 10_000;
 const NO_ENDS: readonly StreamEnd[] = [];
 
 interface ResumeOutcome {
-  /** The client's position, lowered to the last seq up to which the client and the store agree. */
+  /**
+   * The client's position, or the last seq up to which the client and the store agree if that is
+   * lower.
+   */
   readonly point: ResumePoint;
   /** Newest seq of the channel, or 0 if the client may not read it. */
   readonly headSeq: number;
@@ -124,8 +127,8 @@ export function createSession(
 }
 
 /**
- * Verifies the credential and calls the hook, which must exist. The session is not added anywhere
- * yet, so a slow hook delays only the logins that wait for it.
+ * Verifies the credential and calls the hook, which must exist. The session has not been added
+ * anywhere yet, so a slow hook delays only the logins that wait for it.
  */
 export async function approve(
   session: Session,
@@ -294,8 +297,8 @@ function startAtResumePoints(
 }
 
 /**
- * Records the recent positions in personal channels, so that no message is pushed twice. A node
- * that was disconnected may deliver messages that the client has already received through another
+ * Records the recent positions in personal channels, so that no message is pushed twice: a node
+ * that was disconnected may deliver messages that the client has already received from another
  * node.
  */
 function noteRecentPersonal(session: Session, outcomes: readonly ResumeOutcome[]): void {
@@ -398,9 +401,7 @@ async function connect(
   session.endResume();
 }
 
-/**
- * Returns the close reason for a failed CONNECT. The reason decides whether the client reconnects.
- */
+/** Returns the close reason for a failed CONNECT, which decides whether the client reconnects. */
 export function refusalReason(error: unknown): CloseReason {
   if (!(error instanceof BrokerError)) return "unavailable";
   switch (error.code) {

@@ -87,7 +87,7 @@ interface OperationRow<K extends OperationKind> {
    * full before the operation runs, and only to the user.
    */
   delivers?(operation: OperationOf<K>, session: Session, ports: OperationPorts): number;
-  /** Returns the number of bytes that the operation stores. Absent if it stores very little. */
+  /** Returns the number of bytes that the operation stores. Absent if it stores few or none. */
   stores?(operation: OperationOf<K>, frameBytes: number): number;
   /**
    * Runs the operation. Resolves to the actual work, which replaces `cost`, or to `undefined` if

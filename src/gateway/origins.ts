@@ -2,7 +2,7 @@
 
 /**
  * Returns true if an entry of `allowed` (an origin or a `*.host` pattern) matches. An empty list
- * allows every origin. The absent origin (`""`) is always allowed.
+ * allows every origin. An absent origin (`""`) is always allowed.
  */
 export function isOriginAllowed(origin: string, allowed: readonly string[]): boolean {
   if (allowed.length === 0 || origin === "") return true;

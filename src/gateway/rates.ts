@@ -163,7 +163,7 @@ class UserRate {
 }
 
 /**
- * Tokens that are removed for a request before it runs. They are fewer than the request's work if
+ * Tokens that are taken for a request before it runs. There are fewer than the request's work if
  * the connection's or its user's debt has reached the maximum.
  */
 export class Reservation {
@@ -345,7 +345,7 @@ export class ConnectionRate implements Rate {
 }
 
 /**
- * Charges a connection for each request of a frame. The charge for the frame itself covers the
+ * Charges a connection for each request in a frame. The charge for the frame itself covers the
  * first request.
  */
 export class Admission {
@@ -406,13 +406,13 @@ export class UserRates {
     return charged;
   }
 
-  /** Charges a user whose budget this node remembers. Does nothing for other users. */
+  /** Charges a user whose budget this node remembers. Has no effect on other users. */
   chargeKnown(uid: string, cost: number): void {
     const rate = this.#users.get(uid) ?? this.#absent.get(uid);
     rate?.work.charge(cost);
   }
 
-  /** Registers a session of the user. Must be followed by one call to `leave`. */
+  /** Registers one of the user's sessions. Must be followed by one call to `leave`. */
   enter(uid: string, nowMs: number): UserRate {
     const existing = this.#users.get(uid) ?? this.#absent.get(uid);
     const rate = existing ?? new UserRate(this.limits, nowMs);

@@ -1,6 +1,6 @@
 // The queue of one session's read operations. Their replies may be large, so only a few run at
-// once, and a finished read keeps its slot while the client has too many unread bytes. Reads of
-// histories are also scheduled fairly among the users of a node.
+// once, and a finished read keeps its slot while the client has too many unread bytes. History
+// reads are also scheduled fairly among a node's users.
 
 import { BrokerError } from "../broker/errors.ts";
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
@@ -70,8 +70,8 @@ export class Reads {
   }
 
   /**
-   * Runs a read when a slot is free. Rejects a read whose work is not known before it has run, such
-   * as a list of conversations, with `rate_limited` while the budget is in debt.
+   * Runs a read when a slot is free. While the budget is in debt, rejects with `rate_limited` any
+   * read whose work is not known before it has run, such as a list of conversations.
    */
   run(kind: OperationKind, read: Read): Promise<number | undefined> {
     switch (kind) {

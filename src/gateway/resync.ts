@@ -1,6 +1,6 @@
 // Updates sessions whose events may have been lost: reads their memberships and inboxes again if
-// these have changed. The reads are repeated after a BrokerError. Until they succeed, the session
-// does not change. After any other error, the session is closed.
+// these have changed. The reads are repeated after a BrokerError, and the session does not change
+// until they succeed. After any other error, the session is closed.
 
 import { BrokerError, isTransient } from "../broker/errors.ts";
 import type { InboxCommand } from "../broker/model.ts";
@@ -176,7 +176,7 @@ export class SessionResync {
   }
 }
 
-/** Returns the groups of the user that the session may read. */
+/** Returns the user's groups that the session may read. */
 function readable(session: Session, channelIds: readonly string[]): readonly string[] {
   return session.rights === undefined
     ? channelIds

@@ -23,7 +23,10 @@ import type { Rate } from "./rates.ts";
 import type { Reads } from "./reads.ts";
 import { type Resendable, Unacknowledged } from "./unacknowledged.ts";
 
-/** Estimated overhead of a held item. Without it, any number of tiny messages could be held. */
+/**
+ * Estimated overhead of a held item, in bytes. Without it, any number of empty messages could be
+ * held.
+ */
 export const HELD_OVERHEAD_BYTES = 256;
 
 interface FollowedGroup {
@@ -66,7 +69,7 @@ export interface UnreadInbox {
   readonly unstored: CommandPush[];
 }
 
-/** Range of `inboxSeq`s pushed to the session as they arrived, including both ends. */
+/** Inclusive range of the `inboxSeq`s that were pushed to the session as they arrived. */
 export interface LiveRange {
   readonly from: number;
   to: number;
@@ -122,7 +125,7 @@ const MAX_GROUPS_LEFT = 100;
 /** Part of the WebSocket handshake that a hook receives. */
 export type Handshake = Pick<Upgrade, "origin" | "headers">;
 
-/** Numbers of the last refresh that has begun, and of the newest refresh that has been applied. */
+/** Numbers of the latest refresh that has begun and the latest that has been applied. */
 interface RefreshCounts {
   begun: number;
   applied: number;
@@ -173,7 +176,7 @@ export class Session {
   hasJoined = false;
   /** Backlog of the personal channels, or `undefined` if the session is live in them. */
   personal: PersonalBacklog | undefined;
-  /** State of the inbox while the session reads it, `undefined` after it has caught up. */
+  /** State of the inbox while the session reads it. `undefined` once the session has caught up. */
   inbox: UnreadInbox | undefined;
   /**
    * `inboxSeq` up to which the session has all stored commands. It may also have later commands.

@@ -1,5 +1,5 @@
-// Delivers to the sessions of single users instead of a group: personal messages, messages for only
-// some members, events in personal channels, and conversation changes.
+// Delivers to the sessions of individual users instead of a group: personal messages, messages for
+// only some members, events in personal channels, and conversation changes.
 
 import { type ChannelEvent, channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";

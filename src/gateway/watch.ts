@@ -17,18 +17,18 @@ interface WatchPorts {
   /** Charges the user whose state has changed for the pushes to the watchers. */
   charge(uid: string, work: number): void;
   /**
-   * Time between the end of a user's last session and the push that the user is offline, except
-   * after `FINAL_REASONS` [decisions: Presence told to watchers]. 0 means at once.
+   * Time between the end of a user's last session and the push that reports the user as offline,
+   * except after `FINAL_REASONS` [decisions: Presence told to watchers]. 0 means at once.
    */
   readonly offlineDelayMs: number;
   onError(error: unknown, context: string): void;
 }
 
-/** Number of users after which no further request is added to a read. */
+/** Number of users at which no further request is added to a read. */
 const UIDS_PER_READ = 10_000;
 
 /**
- * Last state that was sent to a session for each user it watches, or `undefined` if none was sent
+ * Last state that was sent to a session for each user it watches, `undefined` if none has been sent
  * yet.
  */
 type LastSent = Map<string, Presence | undefined>;
@@ -41,8 +41,8 @@ interface Requested {
 interface OfflinePush {
   dueMs: number;
   /**
-   * Timer that reads the user's state again when the push is due. Set if the user was offline at
-   * the last read.
+   * Timer that reads the user's state again when the push is due. Set if the last read found the
+   * user offline.
    */
   timer: NodeJS.Timeout | undefined;
 }
@@ -120,7 +120,9 @@ export class PresenceWatch {
     this.#readUser(uid);
   }
 
-  /** Reads the state of a user whose sessions may have changed without an event being received. */
+  /**
+   * Reads the state of a user whose sessions may have changed without this node receiving an event.
+   */
   refresh(uid: string): void {
     if (!this.#watchers.has(uid)) return;
     if (!this.#offlinePushes.has(uid)) this.#allowOfflinePush(uid, this.#ports.offlineDelayMs);
@@ -171,7 +173,9 @@ export class PresenceWatch {
     this.#read();
   }
 
-  /** Starts reading unless a read is running. Changes in one turn of the loop are read together. */
+  /**
+   * Starts reading unless a read is running. Changes in the same event-loop turn are read together.
+   */
   #read(): void {
     if (this.#isReading) return;
     this.#isReading = true;
