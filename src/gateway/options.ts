@@ -42,7 +42,7 @@ export const clientOptions = Type.Object(
           default: "",
           unit: "path",
           description:
-            "PEM file with the certificate authorities against which a client certificate is checked if a client sends one. This is not access control: clients without a certificate are accepted. An empty value means the authorities of the system.",
+            "PEM file with the certificate authorities against which a client certificate is checked if a client sends one. This is not access control: clients without a certificate are accepted. An empty value means the system's authorities.",
         }),
         passphrase: Type.String({
           default: "",
@@ -76,7 +76,7 @@ export const clientOptions = Type.Object(
       maximum: 960,
       unit: "seconds",
       description:
-        "Time after which a peer that neither sends data nor answers pings is disconnected. A silent peer is sent a ping 16 seconds before that time (with 56: after 40 seconds), so that proxies that close connections after 60 silent seconds keep the connection open. Timers tick every 4 seconds, so the peer may be disconnected up to 4 seconds earlier.",
+        "Time after which a peer that neither sends data nor answers pings is disconnected. A silent peer is sent a ping 16 seconds before that time (with the default, after 40 seconds), so that proxies that close connections after 60 silent seconds keep the connection open. Timers tick every 4 seconds, so the peer may be disconnected up to 4 seconds earlier.",
     }),
     maxFrameBytes: Type.Integer({
       default: 163_840,
@@ -100,7 +100,7 @@ export const clientOptions = Type.Object(
       maximum: 1_099_511_627_776,
       unit: "bytes",
       description:
-        "Maximum number of unread bytes of all connections of one user. If it is exceeded, the user's connection with the most unread bytes is closed without a close frame; its client may reconnect and resume. At least `client.maxBufferedBytes`. The sum is checked each time an eighth of `client.maxBufferedBytes` has been published, so it may exceed the limit by that amount for each connection of the user.",
+        "Maximum total number of unread bytes on one user's connections to this node. If it is exceeded, the user's connection with the most unread bytes is closed without a close frame; its client may reconnect and resume. At least `client.maxBufferedBytes`. The sum is checked each time an eighth of `client.maxBufferedBytes` has been published, so it may exceed the limit by that amount for each of the user's connections.",
     }),
     maxBufferedBytesTotal: Type.Integer({
       default: 268_435_456,
@@ -108,7 +108,7 @@ export const clientOptions = Type.Object(
       maximum: 1_099_511_627_776,
       unit: "bytes",
       description:
-        "Maximum number of unread bytes of all connections to this node. If it is exceeded, the connection with the most unread bytes is closed without a close frame; its client may reconnect and resume. At least `client.maxBufferedBytesPerUser`.",
+        "Maximum total number of unread bytes on all connections to this node. If it is exceeded, the connection with the most unread bytes is closed without a close frame; its client may reconnect and resume. At least `client.maxBufferedBytesPerUser`.",
     }),
     maxFramesPerSecond: Type.Integer({
       default: 500,
@@ -132,7 +132,7 @@ export const clientOptions = Type.Object(
       maximum: 10_000,
       unit: "connections",
       description:
-        "Work limit of one user for all connections to this node, as a multiple of the limits of one connection (`maxFramesPerSecond` and `frameBurst`). Reconnecting does not restore the budget. Raise it for users that are services with many connections. 0 means no limit.",
+        "Limit on one user's work over all connections to this node, as a multiple of one connection's limits (`maxFramesPerSecond` and `frameBurst`). Reconnecting does not restore the budget. Raise it for users that are services with many connections. 0 means no limit.",
     }),
     maxStoredBytesPerSecond: Type.Integer({
       default: 1_048_576,
@@ -156,7 +156,7 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "messages",
       description:
-        "Maximum number of messages and other requests of one connection that wait for a reply. Further requests are rejected as overloaded. Up to 4 read requests (history, conversations, members, streams, presence) run at the same time, but only one of them may list conversations or members. Further reads are queued. Reads also wait while the client has too many unread bytes.",
+        "Maximum number of messages and other requests from one connection that wait for a reply. Further requests are rejected as overloaded. Up to 4 read requests (history, conversations, members, streams, presence) run at the same time, but only one of them may list conversations or members. Further reads are queued. Reads also wait while the client has too many unread bytes.",
     }),
     resendAfterS: Type.Integer({
       default: 60,
@@ -180,7 +180,7 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "connections",
       description:
-        "Maximum number of sessions of one user on this node and, counted separately, of the user's clients that follow streams over HTTP. 0 means no limit.",
+        "Maximum number of one user's sessions on this node and, counted separately, of the user's clients that follow streams over HTTP. 0 means no limit.",
     }),
     keepClosed: Type.Integer({
       default: 10_000,
