@@ -22,13 +22,13 @@ import type {
  */
 export type Ref = number;
 
-/** Maximum number of characters of a session id, which contains the id of a node. */
+/** Maximum number of characters in a session id, which contains a node id. */
 export const MAX_SESSION_LENGTH = 256;
 export const MAX_CONVERSATIONS = 500;
 export const MAX_MEMBERS = 1000;
 
 export interface RequestLimits {
-  /** Maximum number of characters of an id, `clientMsgNo`, `streamNo` or `tagKey`. */
+  /** Maximum number of characters in an id, `clientMsgNo`, `streamNo` or `tagKey`. */
   readonly maxIdLength: number;
   readonly maxPayloadBytes: number;
   readonly maxResumePoints: number;
@@ -124,8 +124,8 @@ export type Operation =
       readonly limit: number;
       readonly cursor: string | undefined;
       /**
-       * Unix milliseconds. Only conversations that changed at this time or later are returned.
-       * Absent to return all conversations.
+       * Unix milliseconds. Only conversations that changed at this time or later are returned. If
+       * absent, all conversations are returned.
        */
       readonly sinceMs?: number;
     }
@@ -133,7 +133,7 @@ export type Operation =
       readonly kind: "conversation";
       readonly ref: Ref;
       readonly channel: ChannelRef;
-      /** `undefined` to only read the conversation. */
+      /** `undefined` if the conversation is only read. */
       readonly change: ConversationChange | undefined;
     }
   | {
@@ -169,7 +169,7 @@ export type Operation =
       readonly foreground: boolean;
     }
   | {
-      /** Replaces the JWT of the session. The reply is a connack. */
+      /** Replaces the session's JWT. The reply is a connack. */
       readonly kind: "refresh";
       readonly ref: Ref;
       readonly token: string;
@@ -195,9 +195,9 @@ export interface ResumeResult {
   readonly channel: ChannelRef;
   readonly status: "ok" | "denied";
   /**
-   * Newest seq of the channel at the time of the connect. If it is lower than the client's
-   * `lastSeq`, the server has lost messages. It is then the last common seq, and the client
-   * receives all messages after it. 0 if `status` is `denied`.
+   * Newest seq of the channel at the time of the connect. If the server has lost messages that the
+   * client has, this is the last common seq, which is lower than the client's `lastSeq`. The client
+   * then receives all messages after it. 0 if `status` is `denied`.
    */
   readonly headSeq: number;
 }
@@ -355,9 +355,7 @@ export type Frame = Uint8Array | string;
 /** An empty list means that the wire format has no frame for the reply or push. */
 export type Frames = Frame | readonly Frame[];
 
-/**
- * A request that cannot be read or is refused. `ref` is the ref of the request, or 0 if unknown.
- */
+/** A request that cannot be read or is refused. `ref` is the request's ref, or 0 if unknown. */
 export class FrameError extends Error {
   readonly code: ErrorCode;
   readonly ref: Ref;
@@ -380,7 +378,7 @@ export class FrameError extends Error {
 export type Admit = (bytes: number, values: number) => boolean;
 
 export interface Codec {
-  /** Name of the encoding. Codecs with the same name share frames, unless `isPrivate` is true. */
+  /** Name of the encoding. Codecs with the same name share frames unless `isPrivate` is true. */
   readonly format: string;
   /** True if frames are encrypted for one client and cannot be shared with other sessions. */
   readonly isPrivate: boolean;
@@ -405,7 +403,7 @@ export interface Codec {
   decodeConnect(data: Uint8Array, isText: boolean): Greeting | undefined;
   /**
    * Returns the refusal of a frame above `maxFrameBytes`. The request in the frame is not decoded.
-   * Returns `undefined` if the wire format ignores the boundaries of frames.
+   * Returns `undefined` if the wire format ignores frame boundaries.
    */
   refuseLarge(data: Uint8Array, maxFrameBytes: number): FrameError | undefined;
   encodeReply(reply: Reply): Frames;
@@ -418,7 +416,10 @@ export function largeFrameMessage(maxFrameBytes: number): string {
 
 export interface Protocol {
   readonly name: string;
-  /** Returns true if this is a first frame of the protocol. Used if no subprotocol was selected. */
+  /**
+   * Returns true if the data can be the first frame in this protocol. Used if no subprotocol was
+   * selected.
+   */
   speaks(data: Uint8Array, isText: boolean): boolean;
   /** Returns a codec for a connection. Connections may share a codec that has no state. */
   open(): Codec;

@@ -1,4 +1,4 @@
-// Converts the params of a request in the extended form to an operation. Throws only FrameError.
+// Converts a request's params in the extended form to an operation. Throws only FrameError.
 // docs/protocol/jsonrpc.md describes the fields.
 
 import {

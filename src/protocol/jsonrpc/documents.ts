@@ -1,6 +1,6 @@
 // Splits a WebSocket message into its JSON documents, and a batch into its requests. There is
-// usually one document, but WuKongIM's servers accept several. How long the split takes depends
-// only on the size of the message.
+// usually one document, but WuKongIM's servers accept several. The time this takes depends only on
+// the message's size.
 
 const MAX_DOCUMENTS = 100;
 export const MAX_BATCH_REQUESTS = 100;

@@ -1,4 +1,4 @@
-// Error codes and error objects of JSON-RPC.
+// JSON-RPC error codes and error objects.
 
 import { ERRORS, type ErrorCode, mayRetry } from "../../broker/errors.ts";
 
@@ -14,7 +14,7 @@ export type RpcCode = (typeof RPC_CODES)[keyof typeof RPC_CODES];
 
 interface Refusal {
   readonly code: ErrorCode;
-  /** Message for the client. If it is empty, the message of the error table is used. */
+  /** Message for the client. If it is empty, the message from the error table is used. */
   readonly message: string;
   readonly retryAfterMs: number;
 }
@@ -33,7 +33,7 @@ function wholeMs(ms: number): number {
   return Math.ceil(Math.min(Math.max(ms || 0, 0), Number.MAX_SAFE_INTEGER));
 }
 
-/** Returns the predefined code of JSON-RPC for an error, or `undefined` if no code fits. */
+/** Returns the predefined JSON-RPC code for an error, or `undefined` if no code fits. */
 export function rpcCodeOf(code: ErrorCode): RpcCode | undefined {
   switch (code) {
     case "malformed_frame":

@@ -1,6 +1,6 @@
-// Reads the first message of a client without parsing its resume points. How long this takes
-// depends only on the size of the message. `JSON.parse` can need 10 ms for a malicious message, so
-// only a short message with few names is parsed [decisions: Limits that hold under attack, Before a
+// Reads the first message of a client without parsing its resume points. The time this takes
+// depends only on the message's size. `JSON.parse` can take 10 ms for a malicious message, so only
+// a short message with few names is parsed [decisions: Limits that hold under attack, Before a
 // credential is known].
 
 import { type Document, parseDocument, splitDocuments } from "./documents.ts";
@@ -9,9 +9,7 @@ import { type Document, parseDocument, splitDocuments } from "./documents.ts";
 export const MAX_GREETING_BYTES = 8192;
 const MAX_NAMES = 64;
 const MAX_DEPTH = 6;
-/**
- * Maximum number of objects and lists in `resume`, including those in unknown fields of a point.
- */
+/** Maximum number of objects and lists in `resume`, including those in a point's unknown fields. */
 const MAX_BRACKETS = 10_000;
 
 export const GREETING_TOO_COMPLEX = `The first message must be one connect request of at most ${MAX_GREETING_BYTES} bytes and ${MAX_NAMES} names, not counting resume, with at most ${MAX_DEPTH} levels`;

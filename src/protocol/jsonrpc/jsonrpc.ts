@@ -40,7 +40,10 @@ import type { ErrorNumber, Method, RequestFacts, View } from "./view.ts";
 
 const SUBPROTOCOL = "jindou.jsonrpc.v1";
 
-/** Maximum length of a request's id. It is limited because the id is stored until the response. */
+/**
+ * Maximum length of a request's id. It is limited because the id is stored until the response is
+ * sent.
+ */
 const MAX_ID_LENGTH = 128;
 /** Maximum number of values in a request. The longest list, a list of users, has 10,000 values. */
 const MAX_VALUES = 20_000;
@@ -50,8 +53,8 @@ const TOO_MANY_VALUES = `A request or batch must have at most ${MAX_VALUES} valu
 const MAX_SHORT_TEXT = MAX_ID_LENGTH * 6 + 2;
 
 /**
- * Number of bytes, from the start of a frame above the size limit, that are searched for the
- * request's id.
+ * Number of bytes at the start of a frame above the size limit that are searched for the request's
+ * id.
  */
 const LARGE_HEAD_BYTES = 1024;
 
@@ -59,7 +62,7 @@ const OPEN_OBJECT = 0x7b;
 const BLANKS: readonly number[] = [0x20, 0x09, 0x0a, 0x0d];
 
 interface Forms {
-  /** Form of clients that send no `protocol` in connect. */
+  /** Form for clients that send no `protocol` in connect. */
   readonly plain: View;
   readonly errorNumber: ErrorNumber;
 }

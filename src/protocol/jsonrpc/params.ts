@@ -1,5 +1,5 @@
-// Reads and checks the params of a request field by field. Throws only FrameError, with the ref of
-// the request. A field that is null counts as missing, and unknown fields are ignored.
+// Reads and checks a request's params field by field. Throws only FrameError, with the request's
+// ref. A field that is null counts as missing, and unknown fields are ignored.
 
 import { Buffer } from "node:buffer";
 import { ERRORS, type ErrorCode } from "../../broker/errors.ts";
@@ -14,7 +14,7 @@ import {
 import { fieldText } from "../../lib/json-field.ts";
 import { FrameError, type Ref } from "../protocol.ts";
 
-/** Maximum nesting depth of an object payload. Parsers of clients overflow at large depths. */
+/** Maximum nesting depth of an object payload. Clients' parsers overflow at large depths. */
 const MAX_DEPTH = 100;
 
 export type JsonObject = Readonly<Record<string, unknown>>;
@@ -129,7 +129,7 @@ export class Params {
   }
 
   /**
-   * Reads a message id. Returns 0 if the number in the string is too large to be an id of this
+   * Reads a message id. Returns 0 if the number in the string is too large to be an id from this
    * broker.
    */
   messageId(): number {

@@ -1,6 +1,6 @@
 // Decodes a server's frames to replies and pushes, for clients (SDK and tests). The server does not
-// use this file. Works in browsers. Throws only FrameError. Frames of a newer server are accepted:
-// unknown flag bits, error names and close reasons are not errors.
+// use this file. Works in browsers. Throws only FrameError. Frames from a newer server are
+// accepted: unknown flag bits, error names and close reasons are not errors.
 
 import type { Message } from "../../broker/model.ts";
 import type { ConversationChange, Push, Reply, ResumeResult } from "../protocol.ts";

@@ -1,5 +1,5 @@
 // Decodes the records in a server's frames: messages, events, streams, conversations and presence.
-// Works in browsers. Throws only FrameError. Accepts records of a newer server.
+// Works in browsers. Throws only FrameError. Accepts records from a newer server.
 
 import {
   type ChannelEvent,
@@ -20,7 +20,7 @@ import { decodeUtf8 } from "../../lib/utf8.ts";
 import { FLAG_BITS, MAX_UINT32, STREAM_STATES } from "./ops.ts";
 import type { FrameReader } from "./reader.ts";
 
-/** Limit for fields that need no limit, because a client trusts its server. */
+/** Limit for fields that need none, because a client trusts its server. */
 export const ANY = MAX_UINT32;
 
 export interface ServerFrameContext {
@@ -30,8 +30,8 @@ export interface ServerFrameContext {
 }
 
 /**
- * Reads a message. `channel` is the channel from the point of view of the receiver,
- * `message.channel` from that of the sender.
+ * Reads a message. `channel` is the channel as the receiver sees it, `message.channel` as the
+ * sender sees it.
  */
 export function readMessage({ reader, uid }: ServerFrameContext): {
   channel: ChannelRef;
@@ -215,8 +215,8 @@ function readFlag(reader: FrameReader, field: string): boolean {
 }
 
 /**
- * Returns the channel from the point of view of the sender. If another user sent a personal
- * message, the id of the returned channel is `uid`, the client's own user.
+ * Returns the channel as the sender sees it. If another user sent a personal message, the id of the
+ * returned channel is `uid`, the client's own user.
  */
 function channelAsSent(
   channel: ChannelRef,

@@ -1,5 +1,5 @@
-// Decodes a client's frames to operations, on the server. Throws only FrameError, with the ref of
-// the request if it could be read. docs/protocol/native.md describes the order of the fields.
+// Decodes a client's frames to operations, on the server. Throws only FrameError, with the
+// request's ref if it could be read. docs/protocol/native.md describes the order of the fields.
 
 import {
   type ChannelRef,
@@ -44,7 +44,7 @@ interface RequestContext {
   readonly ref: Ref;
 }
 
-/** Returns a decoder. Its operations do not refer to the memory of the frame. */
+/** Returns a decoder. Its operations do not refer to the frame's memory. */
 export function createDecoder(limits: RequestLimits): (data: Uint8Array) => Operation {
   const copier = new PayloadCopier();
   return (data) => {
@@ -370,9 +370,7 @@ function readLimit({ reader }: RequestContext, max: number): number {
   return limit;
 }
 
-/**
- * Size of a slab. It is small, because a single retained payload keeps the whole slab in memory.
- */
+/** Size of a slab. It is small, because one retained payload keeps the whole slab in memory. */
 const SLAB_BYTES = 8 * 1024;
 /** Maximum size of a payload that is copied into a slab. A longer payload has its own memory. */
 const MAX_SHARED_BYTES = 1024;

@@ -1,5 +1,5 @@
-// Names of errors and close reasons in the native protocol. The names are part of the wire format.
-// They do not change when the broker renames a code.
+// Names of errors and close reasons in the native protocol. The names are part of the wire format,
+// and do not change when the broker renames a code.
 
 import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../../broker/errors.ts";
 
@@ -82,7 +82,7 @@ export function wireCodeOf(code: ErrorCode): string {
 }
 
 /**
- * Returns the code of a name. If a retry may help, every name outside of `RETRYABLE_NAMES` becomes
+ * Returns the code for a name. If a retry may help, every name outside `RETRYABLE_NAMES` becomes
  * `unavailable`, so that the SDK retries.
  */
 export function errorCodeOf(name: string, retry: boolean): ErrorCode {

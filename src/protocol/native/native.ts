@@ -1,4 +1,4 @@
-// The native protocol, server side. All connections share one codec, because there is no state per
+// The native protocol, server side. All connections share one codec, because it keeps no state per
 // connection.
 
 import { withoutStack } from "../../lib/without-stack.ts";
