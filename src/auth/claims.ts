@@ -49,7 +49,7 @@ export class TokenRefusal extends Error {
   }
 }
 
-/** Maximum number of characters of a claim's value in the message of a `TokenRefusal`. */
+/** Maximum number of characters of a claim's value in a `TokenRefusal` message. */
 const MAX_SHOWN = 64;
 
 /**
@@ -87,7 +87,7 @@ export function judgeClaims(payload: Payload, rules: ClaimRules, nowS: number): 
 /**
  * Returns the earliest possible issue time (Unix seconds) of a token without `iat` that is valid
  * now. The lifetime of a token is at most `maxAgeS`. The tolerance is subtracted twice: the
- * issuer's clock may be wrong by that much, and a token is accepted for that long after `exp`.
+ * issuer's clock may be off by that much, and a token is accepted for that long after `exp`.
  */
 function earliestIssueS({ maxAgeS, clockToleranceS }: ClaimRules, nowS: number): number {
   return nowS - maxAgeS - 2 * clockToleranceS;

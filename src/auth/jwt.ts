@@ -1,4 +1,4 @@
-// Creates the verifier of clients' JWTs from the settings, and reads the key files.
+// Creates the verifier for clients' JWTs from the settings, and reads the key files.
 
 import { isUtf8 } from "node:buffer";
 import { readFile } from "node:fs/promises";
@@ -42,7 +42,7 @@ interface JwtPorts {
 export interface Jwt {
   readonly verifier: JwtVerifier;
   /**
-   * Seconds since the last successful read of the keys. 0 before the first read, and if the keys
+   * Seconds since the keys were last read successfully. 0 before the first read, and if the keys
    * are read only on startup.
    */
   readonly keyAgeS: number;
@@ -127,8 +127,8 @@ async function named<T>(
 
 /**
  * Returns the secret in a file. Text is cleaned and checked like a setting, so that a byte-order
- * mark, quotes or spaces do not become part of the key. Bytes that are not UTF-8 are a binary key,
- * which is used as it is.
+ * mark, quotes or spaces do not become part of the key. A file that is not UTF-8 is a binary key,
+ * which is used unchanged.
  */
 async function readSecret(path: string): Promise<Uint8Array> {
   const bytes = await readFile(path);

@@ -1,6 +1,6 @@
-// Keeps the keys of an issuer up to date: reads a file or a URL in the background, and replaces the
-// set of keys when the content has changed. Logins never wait for a read. State: the current set,
-// the key ids (kids) that were not found in it, and the timer of the next read.
+// Keeps an issuer's keys up to date: reads a file or a URL in the background, and replaces the set
+// of keys when the content has changed. Logins never wait for a read. State: the current set, the
+// key ids (kids) that were not found in it, and the timer of the next read.
 
 import { BrokerError } from "../broker/errors.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
@@ -17,11 +17,11 @@ interface KeyDocument {
 interface RefresherPorts {
   /** Reads the source. Returns `undefined` if its content has not changed since the last call. */
   read(): Promise<string | undefined>;
-  /** Creates a set of keys from the text of a document. Throws if the text is malformed. */
+  /** Creates a set of keys from a document's text. Throws if the text is malformed. */
   parse(text: string): KeySet;
   readonly refreshS: number;
   readonly maxStaleS: number;
-  /** Returns the current time in Unix milliseconds, for `readAtMs` of the copy. */
+  /** Returns the current time in Unix milliseconds, for the copy's `readAtMs`. */
   readonly clock: () => number;
   /** Copy of the last content. A node uses the copy from startup until it has read the source. */
   readonly copy: {
@@ -36,7 +36,7 @@ interface RefresherPorts {
 const EARLY_MS = 30_000;
 const FIRST_RETRY_MS = 1000;
 const MAX_RETRY_MS = 60_000;
-/** Largest fraction by which a wait varies at random, so that nodes read at different times. */
+/** Maximum fraction by which a wait varies at random, so that nodes read at different times. */
 const JITTER = 0.1;
 /** Maximum number of kids that are remembered as missing. */
 const MAX_MISSING = 10_000;
@@ -51,8 +51,7 @@ export class KeyRefresher {
   #readText = "";
   /**
    * Time at which the last successful read began (`performance.now()`). The system clock is not
-   * used, because setting that clock must not change the age of the keys. `undefined` before the
-   * first read.
+   * used, because setting it must not change the keys' age. `undefined` before the first read.
    */
   #readAtMs: number | undefined;
   /** Time at which each kid was first missing (`performance.now()`). */
@@ -68,7 +67,7 @@ export class KeyRefresher {
     this.#ports = ports;
   }
 
-  /** Seconds since the last successful read, 0 before the first. */
+  /** Seconds since the last successful read, or 0 before the first one. */
   get ageS(): number {
     return this.#readAtMs === undefined ? 0 : (performance.now() - this.#readAtMs) / 1000;
   }

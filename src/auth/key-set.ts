@@ -1,5 +1,5 @@
-// A set of keys that verify signatures, with the tokens that it has verified. When a key changes, a
-// new set is created, so that no token stays verified after its key has been removed.
+// A set of keys that verify signatures, and the tokens whose signatures it has verified. When a key
+// changes, a new set is created, so that no token stays verified after its key has been removed.
 
 import { createPublicKey, type KeyObject } from "node:crypto";
 import {
@@ -72,7 +72,7 @@ export function publicKeys(pem: string): KeySet {
 /** Maximum number of keys that are tried for a token without a `kid`. */
 const MAX_CANDIDATES = 4;
 
-/** Creates the set of the keys in a JWKS. Throws if the text is not a JWKS. */
+/** Creates the set of keys in a JWKS. Throws if the text is not a JWKS. */
 export function jwksKeys(text: string): KeySet {
   const getKey = createLocalJWKSet(parseJwks(text));
   return new KeySet(async (header) => {

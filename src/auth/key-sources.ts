@@ -1,5 +1,5 @@
-// Reads key documents from files and from URLs of identity providers. A provider may respond
-// slowly, with too much data, or not at all.
+// Reads key documents from files and from identity providers' URLs. A provider may respond slowly,
+// with too much data, or not at all.
 
 import { readFile } from "node:fs/promises";
 

@@ -1,6 +1,6 @@
-// Verifies JWTs of clients. The signature of a token is verified once for each set of keys, because
-// verifying it costs more than the rest of a login. The claims and times of a token are checked at
-// every login. The current set of keys stores the verified tokens.
+// Verifies clients' JWTs. A token's signature is verified once for each set of keys, because
+// verifying it costs more than the rest of a login. A token's claims and times are checked at every
+// login. The current set of keys stores the verified tokens.
 
 import { hash } from "node:crypto";
 import { compactVerify, decodeProtectedHeader, errors } from "jose";
@@ -62,7 +62,7 @@ export function createVerifier({ keys, rules, clock, onRefused }: VerifierPorts)
     throw failure ?? keys.missing(header.kid ?? "");
   }
 
-  /** Verifies the signature. If the keys change meanwhile, verifies it with the new keys. */
+  /** Verifies the signature. If the keys change meanwhile, verifies it again with the new keys. */
   async function verifySignature(token: string, digest: string): Promise<Payload> {
     for (;;) {
       const set = keys.current();
@@ -145,7 +145,7 @@ function parsePayload(bytes: Uint8Array): Payload {
   throw new TokenRefusal("malformed", "the payload of the token is not a JSON object");
 }
 
-/** Converts an error of `jose` or of Web Crypto to a refusal whose message contains no secret. */
+/** Converts an error from `jose` or Web Crypto to a refusal whose message contains no secret. */
 function toRefusal(cause: unknown): TokenRefusal {
   if (cause instanceof errors.JWSSignatureVerificationFailed)
     return new TokenRefusal("signature", "the signature is wrong");
