@@ -112,7 +112,7 @@ function judgeTimes(payload: Payload, rules: ClaimRules, nowS: number): number {
   if (earliestS > nowS + clockToleranceS)
     throw new TokenRefusal(
       "not_yet_valid",
-      `nbf or iat is ${Math.ceil(earliestS - nowS)} seconds in the future. Compare the clock of the issuer with that of Redis, or of this machine if no Redis is used`,
+      `nbf or iat is ${Math.ceil(earliestS - nowS)} seconds in the future. Compare the issuer's clock with that of Redis, or of this machine if Redis is not used`,
     );
   if (endS + clockToleranceS <= nowS)
     throw new TokenRefusal("expired", `the token expired ${Math.floor(nowS - endS)} seconds ago`);

@@ -58,7 +58,7 @@ export async function createJwt(settings: JwtSettings, ports: JwtPorts): Promise
   const refresher = jwksFile === "" && jwksUrl === "" ? undefined : refresherOf(settings, ports);
   const fixed = {
     current: () => keys ?? secretKeys([]),
-    missing: () => new TokenRefusal("key", "no key fits the header of the token"),
+    missing: () => new TokenRefusal("key", "no key matches the token's header"),
   };
   return {
     verifier: createVerifier({ ...ports, rules: settings, keys: refresher ?? fixed }),

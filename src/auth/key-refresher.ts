@@ -102,7 +102,7 @@ export class KeyRefresher {
   current(): KeySet {
     if (this.#set === undefined || this.ageS > this.#ports.maxStaleS)
       throw new BrokerError("unavailable", {
-        message: "The keys of the token issuer are not available. Try again later",
+        message: "The token issuer's keys are not available. Try again later",
       });
     return this.#set;
   }
@@ -113,14 +113,14 @@ export class KeyRefresher {
    * read unless an unknown kid has already triggered a read within the last `EARLY_MS`.
    */
   missing(kid: string): TokenRefusal | BrokerError {
-    const refusal = new TokenRefusal("key", "no key of the issuer has the kid of the token");
+    const refusal = new TokenRefusal("key", "none of the issuer's keys has the token's kid");
     if (kid.length > MAX_KID_LENGTH) return refusal;
     const missingSinceMs = this.#missing.get(kid);
     if (missingSinceMs === undefined) this.#missing.set(kid, performance.now());
     else if ((this.#readAtMs ?? Number.NEGATIVE_INFINITY) >= missingSinceMs) return refusal;
     this.#readEarly();
     return new BrokerError("unavailable", {
-      message: "The key of the token is not known yet. Try again later",
+      message: "The token's key is not known yet. Try again later",
     });
   }
 

@@ -64,7 +64,7 @@ async function hmacKey(secret: Uint8Array, alg: string): Promise<CryptoKey> {
 /** Throws if the text is not a public key or a certificate. */
 export function publicKeys(pem: string): KeySet {
   if (pem.includes("PRIVATE KEY"))
-    throw new Error("it contains a private key. Write only the public key into it");
+    throw new Error("it contains a private key. It must contain only the public key");
   const key = publicKeyOf(pem);
   return new KeySet(async () => [key]);
 }

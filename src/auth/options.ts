@@ -47,31 +47,31 @@ export const jwtOptions = Type.Object(
       default: "",
       unit: "path",
       description:
-        "File with the secret of the HS algorithms, at least 32 bytes. If the file is UTF-8 text, the secret is the text without a byte-order mark and trailing line breaks. Text that has quotes around it, spaces at its ends or control characters is rejected. If the file is not UTF-8, all its bytes are the secret.",
+        "File with the secret for the HS algorithms, at least 32 bytes. If the file is UTF-8 text, the secret is the text without a byte-order mark and trailing line breaks. Text that has quotes around it, spaces at its ends or control characters is rejected. If the file is not UTF-8, all its bytes are the secret.",
     }),
     previousSecretFile: Type.String({
       default: "",
       unit: "path",
       description:
-        "File with the former secret of the HS algorithms, which the secret in `auth.jwt.secretFile` replaces. Tokens signed with either secret are accepted, so that the secret can be changed without ending sessions.",
+        "File with the former secret for the HS algorithms, which the secret in `auth.jwt.secretFile` replaces. Tokens signed with either secret are accepted, so that the secret can be changed without ending sessions.",
     }),
     publicKeyFile: Type.String({
       default: "",
       unit: "path",
       description:
-        "PEM file with the public key, or the certificate, of the issuer, for all algorithms except the HS algorithms.",
+        "PEM file with the issuer's public key or certificate, for all algorithms except the HS algorithms.",
     }),
     jwksFile: Type.String({
       default: "",
       unit: "path",
       description:
-        "File with the public keys of the issuer as a JWKS (RFC 7517). It is read again every `auth.jwt.jwksRefreshS`.",
+        "File with the issuer's public keys as a JWKS (RFC 7517). It is read again every `auth.jwt.jwksRefreshS`.",
     }),
     jwksUrl: Type.String({
       default: "",
       maxLength: 2048,
       description:
-        "URL at which your identity provider publishes its public keys as a JWKS, the `jwks_uri` of its OpenID configuration. `auth.jwt.issuer` or `auth.jwt.audience` must be set as well.",
+        "URL at which your identity provider publishes its public keys as a JWKS (the `jwks_uri` in its OpenID configuration). `auth.jwt.issuer` or `auth.jwt.audience` must be set as well.",
     }),
     jwksRefreshS: Type.Integer({
       default: 300,
@@ -79,7 +79,7 @@ export const jwtOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description:
-        "Time after which the JWKS is read again. Tokens signed with a key that is no longer in it are rejected from then on. A token with an unknown key makes the node read the JWKS earlier, at most once in 30 seconds.",
+        "Time after which the JWKS is read again. Tokens signed with a key that is no longer in it are rejected from then on. A token with an unknown key makes the node read the JWKS earlier, at most once every 30 seconds.",
     }),
     jwksMaxStaleS: Type.Integer({
       default: 86_400,
@@ -107,7 +107,7 @@ export const jwtOptions = Type.Object(
       maximum: 60,
       unit: "seconds",
       description:
-        "Maximum difference between the clock of the issuer and the clock of the store (Redis, or this machine without Redis). Tokens are accepted from this many seconds before `nbf` until this many seconds after `exp`. At the latter time, open sessions with the token are closed, unless `auth.jwt.legacyGraceS` applies to them.",
+        "Maximum difference between the issuer's clock and the store's clock (that of Redis, or of this machine without Redis). Tokens are accepted from this many seconds before `nbf` until this many seconds after `exp`. At the latter time, open sessions with the token are closed, unless `auth.jwt.legacyGraceS` applies to them.",
     }),
     maxAgeS: Type.Integer({
       default: 86_400,
@@ -128,7 +128,7 @@ export const jwtOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description:
-        "Additional time after `exp` and `auth.jwt.clockToleranceS`, at the end of which sessions are closed if their clients cannot refresh a token. These are the clients that use WKProto or WuKongIM's JSON-RPC.",
+        "Additional time, after `exp` and `auth.jwt.clockToleranceS`, before sessions whose clients cannot refresh a token are closed. These clients use WKProto or WuKongIM's JSON-RPC.",
     }),
     deviceLevelDefault: Type.Integer({
       default: 0,
@@ -141,7 +141,7 @@ export const jwtOptions = Type.Object(
       {
         uid: claimName(
           "sub",
-          "the uid, a string. CONNECT must name the same uid. If the `sub` of your provider is not a valid uid, for example an email address, configure the provider to add a claim that contains a valid uid, and set this key to the name of that claim.",
+          "the uid, a string. CONNECT must name the same uid. If your provider's `sub` is not a valid uid, for example an email address, configure the provider to add a claim that contains a valid uid, and set this key to the name of that claim.",
         ),
         deviceFlag: claimName(
           "device_flag",

@@ -94,7 +94,7 @@ export function createVerifier({ keys, rules, clock, onRefused }: VerifierPorts)
 
   return {
     countRevoked: () =>
-      onRefused("revoked", "iat is earlier than the logout of the device (/user/device_quit)"),
+      onRefused("revoked", "iat is earlier than the device's logout (/user/device_quit)"),
 
     verify(token) {
       try {
@@ -122,7 +122,7 @@ function headerOf(token: string): Header {
   const { kid, ...header } = parseHeader(token);
   if ((kid ?? undefined) === undefined) return header; // null counts as absent
   if (typeof kid !== "string")
-    throw new TokenRefusal("malformed", "the kid of the token is not a string");
+    throw new TokenRefusal("malformed", "the token's kid is not a string");
   return { ...header, kid };
 }
 
@@ -130,7 +130,7 @@ function parseHeader(token: string): Header {
   try {
     return decodeProtectedHeader(token);
   } catch {
-    throw new TokenRefusal("malformed", "the header of the token cannot be read");
+    throw new TokenRefusal("malformed", "the token's header cannot be read");
   }
 }
 
@@ -142,7 +142,7 @@ function parsePayload(bytes: Uint8Array): Payload {
   } catch {
     // handled below
   }
-  throw new TokenRefusal("malformed", "the payload of the token is not a JSON object");
+  throw new TokenRefusal("malformed", "the token's payload is not a JSON object");
 }
 
 /** Converts an error from `jose` or Web Crypto to a refusal whose message contains no secret. */
@@ -151,5 +151,5 @@ function toRefusal(cause: unknown): TokenRefusal {
     return new TokenRefusal("signature", "the signature is wrong");
   if (cause instanceof errors.JWSInvalid)
     return new TokenRefusal("malformed", "the token is not a signed token in compact form");
-  return new TokenRefusal("key", "the key does not fit the algorithm of the token");
+  return new TokenRefusal("key", "the key does not match the token's algorithm");
 }
