@@ -1,5 +1,5 @@
-// Calls one hook: signs the requests, limits how many are in progress, and pauses the calls if the
-// hook fails. State: the requests in progress, and the circuit breaker.
+// Calls one hook: signs the requests, limits the number in progress, and pauses calls after
+// repeated failures. State: the requests in progress, and the circuit breaker.
 
 import { randomUUID } from "node:crypto";
 import { BrokerError } from "../broker/errors.ts";
@@ -43,7 +43,7 @@ export interface HookPorts {
 const FAILURES_IN_ROW = 10;
 const WINDOW = 100;
 const OPEN_MS = 5000;
-/** Maximum share of `maxInFlight` for one user's calls. */
+/** Maximum share of `maxInFlight` that one user's calls may take. */
 const USER_SHARE = 1 / 8;
 /** Maximum number of waiting calls, as a multiple of `maxInFlight`. */
 const WAITING_FACTOR = 16;
@@ -63,9 +63,9 @@ class HookFailure extends Error {
 }
 
 /**
- * Thrown if the hook has replaced the payload of a message with an invalid one. The message is
- * refused even if `onFailure` is `allow`. The refusal does not suggest a retry, because a retry
- * would have the same result.
+ * Thrown if the hook has replaced a message's payload with an invalid one. The message is refused
+ * even if `onFailure` is `allow`. The refusal does not suggest a retry, because a retry would have
+ * the same result.
  */
 export class UnusablePayload extends HookFailure {
   constructor(message: string) {
@@ -120,8 +120,8 @@ export class HookCaller {
   /**
    * Calls the hook for a user. Returns the result of `read`, or `undefined` if the call failed and
    * the setting `onFailure` is `allow`. `read` must throw an `Error` if the reply does not have the
-   * documented form. Throws `overloaded` or `refused_by_hook`. The latter suggests a retry if the
-   * hook allows one, or if the call failed for a reason other than an `UnusablePayload`.
+   * documented form. Throws `overloaded` or `refused_by_hook`. `refused_by_hook` suggests a retry
+   * if the hook allows one, or if the call failed for a reason other than an `UnusablePayload`.
    */
   async ask<T>(
     uid: string,
@@ -249,7 +249,7 @@ function parseAnswer(body: Uint8Array): Answer {
 
 const REFUSED = "Refused by the backend";
 const UNUSABLE = "The backend has changed the message into one that is not valid";
-/** Time after which a client should try again. */
+/** Time after which a client may try again. */
 const RETRY_MS = 1000;
 
 /** Returns the error for a refusal. With `retry`, the client may try again after `RETRY_MS`. */
@@ -262,8 +262,8 @@ function refusalOf({ message, retry }: Answer): BrokerError {
 }
 
 /**
- * Returns the first `MAX_TEXT_LENGTH` characters. Replaces control characters with spaces, and lone
- * surrogates with U+FFFD.
+ * Returns the first `MAX_TEXT_LENGTH` characters of a text. Replaces control characters with
+ * spaces, and lone surrogates with U+FFFD.
  */
 function shownText(text: string): string {
   const characters = Array.from(text.replace(/\p{Cc}+/gu, " "), (character) =>
