@@ -21,7 +21,8 @@ export type CreateConnector = (build: typeof buildConnector) => buildConnector.c
 export function connectorCreator(judge: Judge, resolve: Resolve): CreateConnector {
   return (build) => {
     const options = { timeout: CONNECT_MS, maxCachedSessions: 0, allowH2: false };
-    // One connector for each scheme, because the rules for an address depend on the scheme.
+    // There is one connector for each scheme, because the rules for an address depend on the
+    // scheme.
     const connectors = [true, false].map((isEncrypted) =>
       build({ ...options, lookup: createLookup(judge, resolve, isEncrypted) }),
     );

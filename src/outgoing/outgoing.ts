@@ -1,7 +1,7 @@
 // Sends HTTP requests to other services: hooks and webhooks. A service may respond slowly, with too
-// much data, with a redirect or not at all. So the time and the size of each reply are limited, and
-// redirects are not followed. State: one connection pool for each `Outgoing`. The HTTP client is
-// loaded for the first request, because most nodes never send one.
+// much data, with a redirect or not at all. Therefore the time and size of each reply are limited,
+// and redirects are not followed. State: one connection pool for each `Outgoing`. The HTTP client
+// is loaded on first use, because most nodes never send a request.
 
 import type { Agent, request as sendRequest } from "undici";
 import type { CreateConnector } from "./connector.ts";
@@ -11,7 +11,7 @@ interface OutgoingReply {
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   /** The first `maxReplyBytes` of the body. */
   readonly body: Buffer;
-  /** True if the body of the reply was longer than `maxReplyBytes`. */
+  /** True if the reply's body was longer than `maxReplyBytes`. */
   readonly isCut: boolean;
 }
 
@@ -30,7 +30,7 @@ interface HttpClient {
   readonly dispatcher: Agent;
 }
 
-/** The failure of a request that got no complete reply. */
+/** Thrown if a request gets no complete reply. */
 export class OutgoingError extends Error {
   readonly reason: "timeout" | "connection" | "closed";
 
@@ -62,7 +62,7 @@ export class Outgoing {
     body: string | Uint8Array,
   ): Promise<OutgoingReply> {
     const { timeoutMs } = this.#limits;
-    const signal = AbortSignal.timeout(timeoutMs); // also limits the time for the body of the reply
+    const signal = AbortSignal.timeout(timeoutMs); // also limits the time for the reply's body
     try {
       const { request, dispatcher } = this.#client ?? (await this.#load());
       const reply = await request(url, {
