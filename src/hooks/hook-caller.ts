@@ -92,7 +92,7 @@ export class HookCaller {
   constructor(settings: HookSettings, maxReplyBytes: number, ports: HookPorts) {
     const { secret, timeoutMs, maxInFlight, staticHeaders } = settings;
     const key = signingKeyOf(secret);
-    if (key === undefined) throw new Error("the secret of a hook is not a valid signing secret");
+    if (key === undefined) throw new Error("a hook's secret is not a valid signing secret");
     this.#settings = settings;
     this.#ports = ports;
     this.#key = key;
