@@ -2,7 +2,7 @@
 // for the console's verdict, which is computed in the browser (`src/console/verdict.ts`). Pure
 // functions, which also run in browsers.
 
-/** Name of the scrape job in Prometheus. In the dashboard, a different job can be selected. */
+/** Name of the scrape job in Prometheus. The dashboard lets users select a different job. */
 export const JOB = "jindou";
 
 interface Selector {

@@ -6,11 +6,14 @@ import { withSourceLines } from "./source-lines.ts";
 
 interface ErrorFields {
   readonly type: string;
-  /** Code of the broker, of Node.js or of a Redis reply. `internal` for an error without a code. */
+  /**
+   * Error code from the broker, Node.js or a Redis reply. `internal` for an error without a code.
+   */
   readonly code: string;
   readonly message: string;
   /**
-   * Stack frames of the error and its causes, with lines of the source files and without messages.
+   * Stack frames of the error and its causes, with positions in the source files and without
+   * messages.
    */
   readonly stack: string;
 }
@@ -39,10 +42,10 @@ export function sentenceOf(error: unknown): string {
   return texts.join(": ");
 }
 
-/** Returns the message of the error itself, without input that a library quotes in it. */
+/** Returns the error's own message, without input that a library quotes in it. */
 export function messageOf(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
-  // V8 quotes the text that it could not parse, and Redis quotes the arguments of a command.
+  // V8 quotes the text that it could not parse, and Redis quotes a command's arguments.
   if (error instanceof SyntaxError && /JSON/.test(text)) return "a text is not valid JSON";
   return text.replace(/,? with args beginning with:.*$/s, "");
 }

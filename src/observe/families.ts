@@ -39,7 +39,10 @@ export class Histogram {
     return this.#sum;
   }
 
-  /** Counts a value. A negative value (the clock was set back) or a non-finite one counts as 0. */
+  /**
+   * Counts a value. A negative value (after the clock was set back) or a non-finite value counts as
+   * 0.
+   */
   observe(seconds: number): void {
     const value = Number.isFinite(seconds) ? Math.max(seconds, 0) : 0;
     let index = 0;

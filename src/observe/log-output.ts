@@ -29,8 +29,8 @@ export class LogOutput {
   #reported = 0;
 
   /**
-   * Called when lines are accepted again. `dropped` is the number of lines dropped since the last
-   * call.
+   * Called when lines are accepted again. `dropped` is the number of lines dropped since the
+   * previous call.
    */
   onResumed: (dropped: number) => void = () => {};
 

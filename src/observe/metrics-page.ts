@@ -1,14 +1,14 @@
 // The metrics page: a prom-client registry that reads the families at each scrape and adds the
-// metrics of the process. Each node has its own registry; the global registry of prom-client must
-// not be used, because tests run several nodes.
+// process metrics. Each node has its own registry; prom-client's global registry must not be used,
+// because tests run several nodes.
 
 import { collectDefaultMetrics, Gauge, type Metric, Registry } from "prom-client";
 import type { EventLoopLag } from "./event-loop-lag.ts";
 import { Cell, type Family, type Histogram } from "./families.ts";
 
 /**
- * Gauges of prom-client that are removed, because `promtool check metrics` rejects gauges with the
- * name of a counter. Each is the sum of a gauge with the label `type`, which is kept.
+ * Gauges from prom-client that are removed, because `promtool check metrics` rejects gauges named
+ * like counters. Each is the sum of a gauge with the label `type`, which is kept.
  */
 const MISNAMED = ["handles", "requests", "resources"].map((name) => `nodejs_active_${name}_total`);
 

@@ -19,7 +19,10 @@ export interface GatewayMetrics {
   ended(reason: string): void;
   frameIn(bytes: number): void;
   worked(operation: string, frames: number): void;
-  /** Counts a message from a socket that was stored `ms` milliseconds after it was received. */
+  /**
+   * Counts a message that a socket sent and that was stored `ms` milliseconds after it was
+   * received.
+   */
   sent(channelType: number, ms: number): void;
   /** Counts an event that a client sent and that was passed on to its channel. */
   emitted(channelType: number): void;
@@ -206,7 +209,9 @@ function apiMetrics(families: Families): ApiMetrics {
   };
 }
 
-/** Series of one route. The map by status avoids the slow joining of labels for each request. */
+/**
+ * Series of one route. The map by status avoids joining labels, which is slow, for each request.
+ */
 interface RouteSeries {
   readonly byStatus: Map<number, Cell>;
   readonly duration: Histogram;

@@ -1,10 +1,10 @@
 // Formats a log line for reading in a terminal: the time, the level, the room, the message and the
-// other fields. At the levels `error` and `fatal`, the stack of the error follows on its own lines.
-// Only pure functions.
+// other fields. At the levels `error` and `fatal`, the error's stack follows on its own lines. Pure
+// functions.
 
 import { printable } from "../lib/printable.ts";
 
-/** Fields of every line that are not useful when only one process is watched. */
+/** Fields in every line that are not useful when only one process is watched. */
 const HIDDEN: ReadonlySet<string> = new Set(["pid", "hostname", "node"]);
 const PLAIN = /^[\w.,:;/@%+*()[\]-]+$/;
 const WITH_STACK: ReadonlySet<string> = new Set(["error", "fatal"]);

@@ -1,6 +1,6 @@
 // Finds the source lines for positions in the bundled program, using the source map beside each
-// bundled file. State: the positions that were looked up. The maps are not kept, because they need
-// a lot of memory.
+// bundled file. State: the positions that have been looked up. The maps are not kept, because they
+// need a lot of memory.
 
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
