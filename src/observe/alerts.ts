@@ -257,7 +257,7 @@ export const ALERTS: readonly AlertRule[] = [
     severity: "warning",
     when: [{ figure: value("redis_commands_in_flight"), is: ">", than: 2000 }],
     forMinutes: 5,
-    summary: "{{ $value }} commands of {{ $labels.instance }} are waiting for Redis",
+    summary: "{{ $value }} commands from {{ $labels.instance }} are waiting for Redis",
   },
   {
     name: "JindouRedisDataLost",

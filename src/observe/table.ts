@@ -40,13 +40,13 @@ function histogram<const Name extends string>(
 export const METRICS = {
   build: gauge(
     "build_info",
-    "Always 1. The labels contain the running versions, and the id of the node that replies",
+    "Always 1. The labels contain the running versions and the id of the node that replies",
     ["version", "node_version", "node_id"],
   ),
 
   transport: gauge(
     "transport_info",
-    "Always 1. The labels contain the driver of the listeners (uws or portable) and its library",
+    "Always 1. The labels contain the listeners' driver (uws or portable) and its library",
     ["driver", "library"],
   ),
 
@@ -68,11 +68,11 @@ export const METRICS = {
   ),
   socketsMax: gauge(
     "sockets_max",
-    "Maximum number of sockets on this node: sockets.max, or the limit of open files minus a reserve",
+    "Maximum number of sockets on this node: sockets.max, or the limit on open files minus a reserve",
   ),
   socketsRefused: counter(
     "sockets_refused_total",
-    "Connections closed because a limit was reached, by reason (max: the node has too many sockets, or counts too many addresses; address: one address has too many silent connections or calls without a credential; descriptors: the process or the system has no free file descriptors)",
+    "Connections closed because a limit was reached, by reason (max: the node has too many sockets, or tracks too many addresses; address: one address has too many silent connections or calls without a credential; descriptors: the process or the system has no free file descriptors)",
     ["reason"],
   ),
   socketsDisplaced: counter(
@@ -151,7 +151,7 @@ export const METRICS = {
   ),
   messagesDuplicate: counter(
     "messages_duplicate_total",
-    "Sends recognised as retries and answered with the earlier message of the same clientMsgNo",
+    "Sends recognised as retries and answered with the earlier message that has the same clientMsgNo",
   ),
   importLines: counter(
     "import_lines_total",
@@ -208,7 +208,7 @@ export const METRICS = {
   ),
   sessionsJoining: gauge(
     "sessions_joining",
-    "Catch-ups in progress: sessions, and groups of sessions, that are being sent missed messages and active streams",
+    "Catch-ups in progress, in which a session, or one of its groups, is being sent missed messages and active streams",
   ),
   commandsPushed: counter(
     "commands_pushed_total",
@@ -231,10 +231,10 @@ export const METRICS = {
     ["outcome"],
   ),
 
-  logReaders: gauge("log_readers", "Readers that follow or wait for streams of /v1/stream/"),
+  logReaders: gauge("log_readers", "Readers that follow, or wait for, streams under /v1/stream/"),
   logProducerGaps: counter(
     "log_producer_gaps_total",
-    "Appends that were rejected because earlier requests of their producer were missing",
+    "Appends that were rejected because earlier requests from their producer were missing",
   ),
   streamsActive: gauge("streams_active", "Active streams on this node"),
   streamsActiveBytes: gauge(
@@ -253,11 +253,11 @@ export const METRICS = {
   ),
   pushUsers: counter(
     "push_users_total",
-    "Users for whom this node decided that they need a push, counted once for each message",
+    "Users whom this node found to need a push, counted once for each message",
   ),
   pushLag: gauge(
     "push_lag_seconds",
-    "Time for which the oldest due message has waited for the decision about which users need a push, or 0. Only one node of the cluster decides, and the others report 0",
+    "Time for which the oldest due message has been waiting for a push decision, or 0. Only one node in the cluster decides, and the others report 0",
   ),
   eventsDemand: gauge(
     "events_demand",
@@ -315,11 +315,9 @@ export const METRICS = {
     "Requests to webhooks, by webhook and outcome (the class of the reply's status, such as 2xx, or error: there was no complete reply)",
     ["webhook", "outcome"],
   ),
-  webhookEvents: counter(
-    "webhook_events_total",
-    "Events in requests to webhooks that were accepted",
-    ["webhook"],
-  ),
+  webhookEvents: counter("webhook_events_total", "Events in requests that webhooks accepted", [
+    "webhook",
+  ]),
   webhookDuration: histogram(
     "webhook_duration_seconds",
     "Time from the start of a request to a webhook to the end of the reply",
@@ -331,7 +329,7 @@ export const METRICS = {
   ),
   webhookLag: gauge(
     "webhook_lag_events",
-    "Events of the feed, of all types, after those that the webhook has accepted. A node reports only the webhooks that it delivers to",
+    "Events in the feed, of all types, after those that the webhook has accepted. A node reports only the webhooks that it delivers to",
     ["webhook"],
   ),
   webhookParked: gauge(
