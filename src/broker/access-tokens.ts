@@ -1,5 +1,5 @@
-// Issues, looks up and revokes the access tokens of managers. A token becomes invalid when the
-// password, role or permissions of its account change. The tokens themselves must never be stored.
+// Issues, looks up and revokes managers' access tokens. A token becomes invalid when the password,
+// role or permissions of its account change. The tokens themselves must never be stored.
 
 import { createHmac, randomBytes } from "node:crypto";
 import { BoundedMap } from "../lib/bounded-map.ts";

@@ -8,7 +8,7 @@ import type { PushStore } from "./push-ports.ts";
 
 interface AcknowledgementPorts {
   readonly store: Pick<PushStore, "addAcknowledged">;
-  /** Time from the first acknowledgement of a batch to its write. */
+  /** Time from the first acknowledgement in a batch until the batch is written. */
   readonly writeMs: number;
   /** Time for which the store keeps an acknowledgement. */
   readonly keepMs: number;

@@ -116,7 +116,7 @@ export class ChannelActivity {
   }
 }
 
-/** Moves the newest slot of a counter to `minute`, and clears the slots that it passes. */
+/** Moves a counter's newest slot to `minute`, and clears the slots that it passes. */
 function advance(counter: Counter, minute: number): void {
   const passed = Math.min(minute - counter.minute, WINDOW_MINUTES);
   for (let at = 1; at <= passed; at += 1) {

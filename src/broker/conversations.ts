@@ -19,7 +19,7 @@ import type { Announcer, Clock, ConversationChange, ConversationStore } from "./
  */
 const CONCURRENT_LISTS = 4;
 /**
- * Maximum number of waiting calls of one user. Equals the default maximum number of sessions per
+ * Maximum number of one user's waiting calls. Equals the default maximum number of sessions per
  * user.
  */
 const MAX_WAITING_LISTS = 100;
@@ -239,8 +239,8 @@ function hasMessage(conversation: Conversation): conversation is Conversation & 
 function newestFirst<T extends Conversation | ConversationHead>(
   conversations: readonly T[],
 ): readonly T[] {
-  // The ids are compared and not the timestamps, because timestamps may decrease when a clock is
-  // set back.
+  // The ids are compared rather than the timestamps, because timestamps may decrease when a clock
+  // is set back.
   const idOf = ({ last }: T) => last?.messageId ?? 0;
   return conversations.toSorted((a, b) => idOf(b) - idOf(a));
 }

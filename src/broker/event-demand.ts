@@ -26,9 +26,9 @@ const READ_MS = 1000;
 /** Minimum time between two calls of `noteReader` by this node for the same kind. */
 const NOTED_MS = 10_000;
 /**
- * Time for which requested events are written after a reader's request was stored. Requests for a
- * kind of events are stored at most once every `NOTED_MS`, so these events are written for at least
- * 90 s after the last request.
+ * Time for which requested events are written after a reader's request was stored. Requests for one
+ * kind are stored at most once every `NOTED_MS`, so its events are written for at least 90 s after
+ * the last request.
  */
 const READER_MS = 90_000 + NOTED_MS;
 

@@ -1,4 +1,4 @@
-// Reads the messages to which events of the feed refer. Keeps no state.
+// Reads the messages that feed events refer to. Keeps no state.
 
 import type { EventRow } from "./event-ports.ts";
 import type { ChannelKey, Message } from "./model.ts";

@@ -3,12 +3,10 @@
 // fields. It refers to messages and does not contain them. The comment of a method is its contract.
 // Every driver must fulfil it, and `test/contract/` checks that.
 
-/** Number of partitions. An event is in the partition `bucketOf(key)` of its key. */
+/** Number of partitions. An event is in partition `bucketOf(key)`. */
 export const EVENT_PARTITIONS = 64;
 
-/**
- * Types of events. The stores write the index of a type in this list, so the order must not change.
- */
+/** Event types. The stores write the index of a type in this list, so the order must not change. */
 export const EVENT_TYPES = [
   "message.stored",
   "channel.created",
@@ -30,8 +28,8 @@ export const EVENT_TYPES = [
 export type EventType = (typeof EVENT_TYPES)[number];
 
 /**
- * Types of all events that readers get. `feed.gap` is not stored. The feed creates it for a reader
- * that has missed events.
+ * All event types that readers get. `feed.gap` is not stored. The feed creates it for a reader that
+ * has missed events.
  */
 export const EVENT_NAMES = [...EVENT_TYPES, "feed.gap"] as const;
 export type EventName = (typeof EVENT_NAMES)[number];

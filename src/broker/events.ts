@@ -1,5 +1,5 @@
-// Reads the event feed for backends: merges the partitions, adds the content of messages, and waits
-// for new events. State: the waiting readers.
+// Reads the event feed for backends: merges the partitions, adds message content, and waits for new
+// events. State: the waiting readers.
 
 import { deferred } from "../lib/deferred.ts";
 import { waitAtMost } from "../lib/wait-at-most.ts";
@@ -299,7 +299,7 @@ export class Events {
   }
 
   /**
-   * Adds the content of messages. Returns fewer events if their content exceeds `MAX_PAGE_BYTES`.
+   * Adds message content to events. Returns fewer events if their content exceeds `MAX_PAGE_BYTES`.
    */
   async #withContent(partition: number, items: readonly (EventRow | Hole)[]) {
     const messages = await messagesOf(this.#ports.store, items.filter(isRow));

@@ -81,7 +81,7 @@ type ImportOutcome =
   | { readonly kind: "done" | "closed" }
   | { readonly kind: "refused"; readonly what: string };
 
-/** Summary of a channel's messages in the store, for the comparison with the source server. */
+/** Summary of a channel's messages in the store, for comparison with the source server. */
 interface ImportedRange {
   /** Number of messages in the range. Messages beyond the history limits do not count. */
   readonly count: number;

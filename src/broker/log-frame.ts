@@ -9,7 +9,7 @@
 //   body     size bytes   the record; or the number of records (u32), the end of each record counted
 //                         from the start of the first one (u32 each), and the records; or an event
 //                         of a text stream (see stream-event.ts), which counts as one record; or
-//                         the time of an append to the stream of a channel in Unix milliseconds
+//                         the time of an append to a channel's stream, in Unix milliseconds
 //                         (f64), followed by the body of SEVERAL_RECORDS
 //   first    u32          number of records of the log before this frame
 //   check    u32          see `nextCheck`
@@ -48,8 +48,8 @@ export type LogName =
   | { readonly kind: "channel"; readonly key: ChannelKey; readonly clientMsgNo: string };
 
 /**
- * Returns the path of a free log. Returns `undefined` if the number of segments is not from 1 to
- * `MAX_LOG_SEGMENTS`, or if a decoded segment is not an id or contains a slash.
+ * Returns the path of a free log. Returns `undefined` if the number of segments is not between 1
+ * and `MAX_LOG_SEGMENTS`, or if a decoded segment is not an id or contains a slash.
  */
 export function logPath(segments: readonly string[]): string | undefined {
   if (segments.length === 0 || segments.length > MAX_LOG_SEGMENTS) return undefined;
@@ -79,7 +79,7 @@ export function logBucket(name: LogName): number {
   return bucketOf(name.kind === "free" ? name.path : name.key);
 }
 
-/** Returns the topic on which the changes of the bucket's logs are published. */
+/** Returns the topic on which changes to the bucket's logs are published. */
 export function logTopic(bucket: number): Topic {
   return `l:${bucket}`;
 }
@@ -149,12 +149,12 @@ const BODY_AT = 5;
 const TIME_BYTES = 8;
 const COUNT_BYTES = 4;
 const END_BYTES = 4;
-/** Number of bytes of the last two fields, which the CRC of a frame does not cover. */
+/** Size in bytes of the last two fields, which a frame's CRC does not cover. */
 export const TRAILER_BYTES = 8;
-/** Number of bytes of the check, the last field of a frame. */
+/** Size in bytes of the check, the last field of a frame. */
 export const CHECK_BYTES = 4;
 
-/** Number of bytes that the frame of a single record needs in addition to the record. */
+/** Number of bytes that a single-record frame needs in addition to the record. */
 export const FRAME_BYTES = BODY_AT + TRAILER_BYTES;
 
 /**

@@ -83,9 +83,9 @@ export interface LogDraft {
  * The outcome of `createLog`. Only `created` changed anything.
  *
  *     created         the log was created
- *     exists          the log exists with the same configuration: the same media type, time to
- *                     live, expiry time, origin and state (open or closed)
- *     conflict        the log exists with a different configuration
+ *     exists          the log already exists with the same configuration: the same media type,
+ *                     time to live, expiry time, origin and state (open or closed)
+ *     conflict        the log already exists with a different configuration
  *     deleted         the log was deleted or has expired, but forks of it still exist
  *     source_missing  the source does not exist
  *     source_deleted  the source was deleted or has expired, but forks of it still exist

@@ -1,4 +1,4 @@
-// Finds single messages of a channel by seq, id or clientMsgNo. Only the source ids of imported
+// Finds single messages in a channel by seq, id or clientMsgNo. Only the source ids of imported
 // messages have an index. Ids grow with seqs, so an id is found by binary search. A clientMsgNo
 // that the server created contains the id. Any other clientMsgNo is first looked up in the store's
 // dedupe records if the sender is known, and then searched for among the newest messages.

@@ -88,7 +88,7 @@ export interface HistoryPage extends HistorySlice {
 /** Only `send` checks permissions. Callers of the other methods must check them. */
 export interface Messages {
   /**
-   * Sends a message or command and resolves when it is durable. Messages of one origin to one
+   * Sends a message or command and resolves when it is durable. Messages from one origin to one
    * channel keep their order, even if they must pass a hook. Retries are recognised before the hook
    * is called. They are compared by the payload that the client sent, even if the hook replaced the
    * payload of the first message. Throws a `SendRefusal` code, `client_msg_no_reused`, `bad_id`,

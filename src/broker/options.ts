@@ -1,5 +1,5 @@
 // Configuration schemas of the sections `messages`, `content`, `streams`, `events`, `push`, `logs`
-// and `commands`. The reference page of the settings is generated from them.
+// and `commands`. The settings reference is generated from them.
 
 import { Type } from "typebox";
 

@@ -46,12 +46,12 @@ export type Clock = () => number;
 export interface UserStore {
   device(uid: string, flag: DeviceFlag): Promise<Device | undefined>;
   /**
-   * Atomically replaces the user's device of this flag and returns the old one, or `undefined` if
-   * none was registered. A device without a token is logged out: its main session can no longer be
-   * continued or confirmed, even if it was offline, and its secondary sessions cannot be confirmed
-   * for at least a day. The same step sets `revokedS`, which later calls keep. A device without a
-   * token is removed when no JWT that was issued before the logout can still be valid, but not
-   * earlier than `LOGOUT_TTL_MS` after the logout.
+   * Atomically replaces the user's device with this flag, and returns the old one, or `undefined`
+   * if none was registered. A device without a token is logged out: its main session can no longer
+   * be continued or confirmed, even if it was offline, and its secondary sessions cannot be
+   * confirmed for at least a day. The same step sets `revokedS`, which later calls keep. A device
+   * without a token is removed when no JWT that was issued before the logout can still be valid,
+   * but not earlier than `LOGOUT_TTL_MS` after the logout.
    */
   putDevice(device: Omit<Device, "revokedS">): Promise<Device | undefined>;
   /** Returns true if the account is banned. Always false in a store that does not check bans. */
@@ -93,7 +93,7 @@ interface ListFacts {
   readonly isAllowed: boolean;
 }
 
-/** Number of members of a channel, of either kind, and number of uids on each of its lists. */
+/** Number of a channel's members (of either kind) and of uids on each of its lists. */
 export interface ChannelSizes extends Readonly<Record<ChannelList, number>> {
   readonly members: number;
 }
@@ -106,7 +106,7 @@ export interface GroupFacts extends ListFacts {
 
 /** The facts about a personal message. The lists are those of the receiver. */
 export interface PersonFacts extends ListFacts {
-  /** Channel record of the receiver, or `undefined` if the receiver has set no rules. */
+  /** The receiver's channel record, or `undefined` if the receiver has set no rules. */
   readonly receiver: ChannelInfo | undefined;
   readonly receiverHasContacts: boolean;
   readonly isContact: boolean;
@@ -250,8 +250,8 @@ export interface HistoryRange {
   /** True to read from the newest message to the oldest. A limit then omits the oldest messages. */
   readonly reverse: boolean;
   /**
-   * Maximum number of bytes of payloads and stream data. The first message is returned even if it
-   * is larger.
+   * Maximum total size of payloads and stream data, in bytes. The first message is returned even if
+   * it is larger.
    */
   readonly maxBytes: number;
 }
@@ -292,11 +292,10 @@ export interface MessageStore {
    *    message. If the store does not know the payload of the first message, the payloads count as
    *    equal.
    * 2. Applies the rules of `permissions.ts` to the sender, as `permission` specifies.
-   * 3. Assigns the next seq of the channel and a messageId that is higher than all earlier ones of
-   *    the channel.
+   * 3. Assigns the channel's next seq and a messageId that is higher than all its earlier ones.
    * 4. Stores the record and, once the record is durable, publishes a `message` event.
    *
-   * Order: calls for one channel get their seqs in the order of the calls, and events of a channel
+   * Order: calls for one channel get their seqs in the order of the calls, and a channel's events
    * are published in the order of their seqs. A group message is published before a read returns
    * it. A personal message may be published after a read has returned it. The promise does not wait
    * for delivery to any session.
@@ -442,7 +441,7 @@ export interface ConversationSelection {
 }
 
 /**
- * Conversations of users. A user has a conversation for each group in `groupsOf`, and for each
+ * Users' conversations. A user has a conversation for each group in `groupsOf`, and for each
  * personal channel with a stored message from or to the user. Storing a message writes nothing per
  * member.
  *
@@ -515,8 +514,7 @@ export interface StreamDraft {
    */
   readonly expireS?: number | undefined;
   /**
-   * True if an end cancels the stream. The state of the stream is then `cancelled` instead of
-   * `closed`.
+   * True if an end cancels the stream. The stream's state is then `cancelled` instead of `closed`.
    */
   readonly isCancel?: boolean | undefined;
   /** Same as in `MessageDraft`. `undefined` if the sender is not checked. */
@@ -635,8 +633,8 @@ export interface StreamStore {
    * earlier event is a retry even after the end of the stream. Ending a stream that has ended
    * returns `done`.
    *
-   * Throws `too_large` if the stream would exceed its maximum size, and `overloaded` if the active
-   * streams of this node already use too much memory.
+   * Throws `too_large` if the stream would exceed its maximum size, and `overloaded` if this node's
+   * active streams already use too much memory.
    */
   streamEvent(draft: StreamDraft): Promise<StreamResult>;
   /**
@@ -647,8 +645,7 @@ export interface StreamStore {
   /**
    * Ends every active stream that has had no event for more than `silentMs` milliseconds. The state
    * of these streams becomes `interrupted`. Returns their number. The time is not measured with the
-   * system clock, which may jump. Silence before a restart or an outage of the store does not
-   * count.
+   * system clock, which may jump. Silence before a restart or a store outage does not count.
    */
   interruptStreams(silentMs: number): Promise<number>;
   /**
@@ -668,7 +665,7 @@ export interface StreamStore {
     sinceMs: number,
     limit: number,
   ): Promise<readonly StreamEnd[]>;
-  /** Does the same as `streamEnds` for all personal channels of the user. */
+  /** Does the same as `streamEnds` for all the user's personal channels. */
   personalStreamEnds(uid: string, sinceMs: number, limit: number): Promise<readonly StreamEnd[]>;
   /**
    * Returns the length of the stream's text, in UTF-16 code units, before the event at `index` (at
@@ -747,7 +744,7 @@ export type LoginResult =
     }
   | {
       /**
-       * No device of this flag has the token, or the device was logged out after the JWT was
+       * No device with this flag has the token, or the device was logged out after the JWT was
        * issued. Nothing was added or changed.
        */
       readonly kind: "unauthorized";
@@ -796,7 +793,7 @@ export type Confirmation =
     };
 
 /**
- * The session directory. Each change of a user's sessions is atomic and also publishes `presence`.
+ * The session directory. Each change to a user's sessions is atomic and also publishes `presence`.
  * A call for several sessions or users is not atomic as a whole. A call that throws `unavailable`
  * may still have taken effect.
  */
@@ -922,7 +919,7 @@ export interface KeySetStore {
   putKeySet(set: StoredKeySet): Promise<void>;
 }
 
-/** Key that signs URLs of streams. */
+/** Key that signs stream URLs. */
 export interface SigningKey {
   /** 1 for the first key. The key with the highest number signs. */
   readonly number: number;
@@ -1008,7 +1005,7 @@ export interface ImportStore {
    */
   storedData(): Promise<string | undefined>;
   /**
-   * Stores messages of one channel, and returns the result of each. The seqs must be in ascending
+   * Stores messages of one channel, and returns the result for each. The seqs must be in ascending
    * order. A message keeps its seq and gets a new id. If its time is earlier than that of the
    * previous message, it gets the time of that message. Each message has a red dot. Nothing is
    * published. Retries of a message that is younger than the dedupe window are recognised.
@@ -1051,7 +1048,7 @@ export interface Store
     ManagerStore,
     ImportStore {
   /**
-   * Opens or creates the data. Rejects data of a newer format. If `signal` is aborted while the
+   * Opens or creates the data. Rejects data in a newer format. If `signal` is aborted while the
    * start waits for a check of the data or for another process, the start rejects.
    */
   start(signal?: AbortSignal): Promise<void>;
@@ -1117,7 +1114,7 @@ export type ClusterEvent =
       readonly uid: string;
       /**
        * Reason why a session ended, or `undefined` if no session ended or if only its connection
-       * ended. Redis publishes the reason only for the last session of the user.
+       * ended. Redis publishes the reason only for the user's last session.
        */
       readonly cause?: CloseReason | undefined;
     }
@@ -1128,7 +1125,7 @@ export type ClusterEvent =
       readonly reason: CloseReason;
     }
   | {
-      /** The token of a device may have changed. Nodes confirm the user's sessions. */
+      /** A device's token may have changed. Nodes confirm the user's sessions. */
       readonly kind: "credential";
       readonly uid: string;
     }

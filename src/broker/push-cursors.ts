@@ -21,7 +21,7 @@ interface PushCursorPorts {
     LeaseStore &
     Pick<PushStore, "claimPushCursor" | "movePushCursor">;
   readonly unreached: Pick<Unreached, "decide">;
-  /** Clock of the store, in Unix milliseconds. */
+  /** The store's clock, in Unix milliseconds. */
   readonly clock: () => number;
   /** Time from storing a message to its decision. */
   readonly afterMs: number;

@@ -33,7 +33,7 @@ export interface PushStore {
    * records.
    */
   addAcknowledged(messages: readonly Acknowledged[], ttlMs: number): Promise<void>;
-  /** Returns for each message of the channel, in order, the users who acknowledged it. */
+  /** Returns, for each message of the channel in order, the users who acknowledged it. */
   acknowledgedBy(
     key: ChannelKey,
     messageSeqs: readonly number[],

@@ -1,5 +1,5 @@
-// Rights of a session that are narrower than the rights of its user. They come from the `jd` claim
-// of its token and from the connect hook's reply. Pure functions.
+// Rights of a session that are narrower than its user's rights. They come from the `jd` claim of
+// its token and from the connect hook's reply. Pure functions.
 
 import {
   type ChannelPattern,

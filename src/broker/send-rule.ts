@@ -1,5 +1,5 @@
 // Checks, with facts from the store, whether a user may send commands, send client events or cancel
-// streams. Plain messages and events of streams are not checked here, because the store applies
+// streams. Plain messages and stream events are not checked here, because the store applies
 // `permissions.ts` in the step that appends them.
 
 import { KeyedSequencer } from "../lib/keyed-sequencer.ts";
@@ -24,7 +24,7 @@ interface Sender {
 
 interface SendRule {
   /**
-   * Returns the reason why a send is refused, or `undefined` if it is allowed. Calls of one queue
+   * Returns the reason why a send is refused, or `undefined` if it is allowed. Calls in one queue
    * resolve in the order in which they were made. The order of calls without a queue is undefined.
    */
   refusal(
@@ -37,10 +37,10 @@ interface SendRule {
     channel: ChannelRef,
     queue: string | undefined,
   ): MaybePromise<EventRefusal | undefined>;
-  /** Resolves with the result of `ready` after the earlier calls of the queue have settled. */
+  /** Resolves with the result of `ready` after the earlier calls in the queue have settled. */
   inTurn<T>(queue: string | undefined, ready: Promise<T>): Promise<T>;
   /**
-   * Resolves after the earlier calls of the queue have settled. Returns `undefined` if no earlier
+   * Resolves after the earlier calls in the queue have settled. Returns `undefined` if no earlier
    * call is pending.
    */
   turn(queue: string | undefined): Promise<void> | undefined;

@@ -1,6 +1,6 @@
-// The session directory of this node. It confirms each session in the store once a minute. It also
-// does so whenever its own list and the store may differ, for example after an outage, a loss of
-// data, missed events or lost replies.
+// This node's session directory. It confirms each session in the store once a minute. It also does
+// so whenever its own list and the store may differ, for example after an outage, a loss of data,
+// missed events or lost replies.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
@@ -401,7 +401,7 @@ function mayHaveRun(error: unknown): boolean {
 }
 
 /**
- * Returns the online status of a user. `flag` is the lowest flag of the main sessions, or of all
+ * Returns a user's online status. `flag` is the lowest flag of the main sessions, or of all
  * sessions if the user has no main session [decisions: Online status].
  */
 function presenceOf(uid: string, sessions: readonly SessionRecord[]): Presence {

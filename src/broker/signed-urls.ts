@@ -1,6 +1,6 @@
-// Signs URLs of streams and verifies their signatures. A signature allows its bearer to read or
-// write one path until it expires. Keeps a copy of the signing keys, which all nodes share through
-// the store.
+// Signs stream URLs and verifies their signatures. A signature allows its bearer to read or write
+// one path until it expires. Keeps a copy of the signing keys, which all nodes share through the
+// store.
 
 import { createHmac, randomBytes } from "node:crypto";
 import { CoalescedTask } from "../lib/coalesced-task.ts";
@@ -40,7 +40,7 @@ export interface SignedUrls {
 interface SignedUrlPorts {
   readonly store: SigningKeyStore;
   readonly tokens: Pick<TokenGate, "attempt">;
-  /** Clock of the store, shared by all nodes. */
+  /** The store's clock, shared by all nodes. */
   readonly clock: Clock;
 }
 

@@ -6,7 +6,7 @@ import { BrokerError } from "./errors.ts";
 
 const MAX_NETWORKS = 100_000;
 const SLOW_MS = 500;
-/** Maximum number of waiting attempts of a network. The last of them waits at most 4 s. */
+/** Maximum number of waiting attempts from a network. The last of them waits at most 4 s. */
 const MAX_WAITING = 8;
 
 interface SlowQueue {

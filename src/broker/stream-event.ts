@@ -147,9 +147,8 @@ export function decodeEvent(body: Buffer, start = 0, end = body.length): StreamE
 }
 
 /**
- * Returns the JSON messages that readers of the log get for an event: the event itself unless it is
- * hidden, and, for an end, the state of the stream. `index` is the index of the event in the
- * stream.
+ * Returns the JSON messages that log readers get for an event: the event itself unless it is hidden
+ * and, for an end, the stream's state. `index` is the index of the event in the stream.
  */
 export function eventMessages(body: Buffer, index: number): Buffer[] {
   const { type, eventId, data, timestampMs, state, isHidden } = decodeEvent(body);

@@ -112,7 +112,7 @@ export class StreamView {
     if (this.#bytes > this.#limits.maxBytes || size === Infinity) this.#cutIndex ??= index;
   }
 
-  /** Undoes `add` of the newest event. */
+  /** Undoes `add` for the newest event. */
   remove(event: ViewedEvent, index: number): void {
     if (this.#cutIndex === index) this.#cutIndex = undefined;
     if (!this.#isLimited) return;

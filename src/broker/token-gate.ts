@@ -31,7 +31,7 @@ interface TokenBearer {
   readonly isSignature?: boolean;
 }
 
-/** A network with the user or signature that an attempt is for. */
+/** The network of an attempt, and the user or signature that it is for. */
 interface Bearer {
   readonly network: string;
   readonly pair: string;
@@ -60,7 +60,7 @@ export class TokenGate {
   readonly #failuresByNetwork = new BoundedMap<string, FailureWindow>(MAX_NETWORKS);
   readonly #slowTurns = new SlowTurns();
   readonly #verifiedUsers: VerifiedPairs;
-  /** Many signatures of one client must not displace users, so they are kept apart. */
+  /** Many signatures from one client must not displace users, so they are kept apart. */
   readonly #verifiedSignatures: VerifiedPairs;
   /** Checks by network and user if `#mayFail` returns true for them, otherwise by network. */
   readonly #checks = new Map<string, Checks>();

@@ -91,7 +91,7 @@ export interface WebhookRefusal {
     | "events_off"
     | "bad_cursor"
     | "overloaded";
-  /** `undefined` if the default message of the refusal applies. */
+  /** `undefined` if the refusal's default message applies. */
   readonly message?: string;
 }
 
@@ -131,7 +131,7 @@ export interface ReplayRange {
   readonly types: readonly string[];
 }
 
-/** Operations of the control plane on webhook endpoints. */
+/** Control-plane operations on webhook endpoints. */
 export interface Webhooks {
   list(): Promise<readonly WebhookView[]>;
   create(
