@@ -1,7 +1,7 @@
-// The backlog of one session in one scope: a group, or all personal channels of its user. A session
-// is live in a scope if messages and events are pushed to it as they arrive. Before that, its
-// backlog holds the arriving items or leaves them to the store, and records what was pushed to the
-// session.
+// The backlog of one session in one scope: a group, or all of its user's personal channels. A
+// session is live in a scope if messages and events are pushed to it as they arrive. Before that,
+// its backlog holds the arriving items or leaves them to the store, and records what was pushed to
+// the session.
 
 import {
   type ChannelEvent,
@@ -44,7 +44,7 @@ import {
 type BacklogStatus = "expected" | "early" | "reading" | "holding" | "streams";
 
 /**
- * One group, or all personal channels of a user. A session becomes live in a whole scope at once.
+ * One group, or all of a user's personal channels. A session becomes live in a whole scope at once.
  */
 export interface Scope {
   /** The group's key, or `undefined` for personal channels. */
@@ -116,7 +116,7 @@ export class Backlog implements PersonalBacklog {
   /** Newest seq and highest message id that the session has in each channel. */
   #positions: Map<ChannelKey, { readonly seq: number; readonly id: number }> | undefined;
   #pendingStreams: Map<string, PendingStream> | undefined;
-  /** Messages, and events outside of streams, in order of arrival. */
+  /** Messages, and events outside streams, in order of arrival. */
   #heldItems: (Message | ChannelEvent)[] | undefined;
   #events: ChannelEvent[] | undefined;
   /** True if every event must be kept, because it may arrive after the last read of the store. */
@@ -219,8 +219,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Leaves the stored messages of a group to the store from now on. Also drops the stored messages
-   * that are held, because they are read from the store again. Has no effect in personal channels.
+   * Leaves a group's stored messages to the store from now on. Also drops the stored messages that
+   * are held, because they are read from the store again. Has no effect in personal channels.
    */
   leaveToStore(): void {
     if (this.scope.key === undefined) return;
@@ -317,9 +317,9 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Pushes the active streams that were not pushed yet, the missing parts of the streams in `read`,
-   * and all withheld events. `read` contains the streams that were read after `keepAll`. Returns
-   * the number of streams in `read`.
+   * Pushes the active streams that have not been pushed yet, the missing parts of the streams in
+   * `read`, and all withheld events. `read` contains the streams that were read after `keepAll`.
+   * Returns the number of streams in `read`.
    */
   flush(active: readonly StreamSnapshot[], read: readonly StreamSnapshot[]): number {
     const isNew = this.#events === undefined && this.#pendingStreams === undefined;

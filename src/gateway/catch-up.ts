@@ -147,8 +147,8 @@ export class CatchUps {
   }
 
   /**
-   * Joins like `join`, but checks the membership first, because a removed user is rarely a member
-   * again.
+   * Does the same as `join`, but checks the membership first, because a removed user is rarely a
+   * member again.
    */
   async rejoin(session: Session, channelId: string): Promise<void> {
     const [joinSeq] = await this.joinSeqs(channelId, [session.uid]);

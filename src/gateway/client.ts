@@ -235,7 +235,7 @@ export class Client implements ConnectionHandler {
 
   /**
    * Handles a frame that arrives before the login. The bytes of such frames are limited by a budget
-   * that all clients of a network share.
+   * that all clients in a network share.
    */
   #receiveConnect(codec: Codec, data: Uint8Array, isText: boolean, nowMs: number): void {
     const { greetings, rates } = this.#context;

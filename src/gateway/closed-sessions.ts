@@ -116,7 +116,7 @@ export class ClosedSessions {
     this.#sweep ??= setInterval(() => this.#forgetOld(), SWEEP_MS).unref();
   }
 
-  /** Yields the entries of the last 24 hours in no particular order. */
+  /** Yields the entries from the last 24 hours in no particular order. */
   *[Symbol.iterator](): IterableIterator<ClosedSession> {
     this.#forgetOld();
     for (const ring of [this.#sessions, this.#refused])

@@ -1,4 +1,4 @@
-// The entry point of client sockets: decides which upgrades are accepted and which protocol a
+// The entry point for client sockets: decides which upgrades are accepted and which protocol a
 // connection uses, and closes all connections when the node stops.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";

@@ -1,6 +1,6 @@
 // A session expires with its JWT, or at the time that the connect hook sets. Notifies sessions that
-// expire soon, ends expired sessions, and replaces the JWT of a session on its open connection.
-// State: the time of the next step for each session that expires.
+// expire soon, ends expired sessions, and replaces a session's JWT on its open connection. State:
+// the time of the next step for each session that expires.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { ConnectHook } from "../broker/hooks.ts";

@@ -1,8 +1,8 @@
 // Splits deliveries to many sessions if they would block the event loop, because their frames are
 // large or are encrypted for each session. Frames are sent to the first sessions at once, and to
-// the others in later turns of the event loop. Groups and users with such deliveries take turns.
-// The frames of a session stay in order, because a session sends its deferred pushes before every
-// other frame.
+// the others in later event-loop turns. Groups and users with such deliveries take turns. The
+// frames of a session stay in order, because a session sends its deferred pushes before every other
+// frame.
 
 import type { DeferredPush, Session } from "./session.ts";
 

@@ -1,5 +1,5 @@
-// Queue of clients whose frames must not delay the frames of other clients: clients of users who
-// have spent part of their burst, and clients with a large first frame. Each turn of the event loop
+// Queue of clients whose frames must not delay other clients' frames: clients of users who have
+// spent part of their burst, and clients with a large first frame. Each turn of the event loop
 // processes a few of these frames, so that one user's burst does not block all other users. Users
 // take turns.
 

@@ -1,4 +1,4 @@
-// The hub holds all sessions of this node (a map by uid) and delivers each cluster event to the
+// The hub holds all of this node's sessions (a map by uid) and delivers each cluster event to the
 // sessions it concerns. A message is encoded once for all sessions that share a wire format and see
 // the channel under the same id. The hub never reads messages from the store and never waits for a
 // client.
@@ -120,8 +120,7 @@ export class Hub {
         this.#findSession(event.uid, event.sessionId)?.end(event.reason);
         break;
       case "credential":
-        // Needs no step here, because an `end_session` event is published for each session that
-        // must end.
+        // Nothing to do here: an `end_session` event is published for each session that must end.
         break;
       case "addition":
         this.#include(event);

@@ -147,8 +147,8 @@ function rangeOfLastRead({ inboxSeq }: Session): LiveRange | undefined {
 
 /**
  * Returns true if the copy may be pushed now: it is not stored (`inboxSeq` 0), or it directly
- * follows the last live copy of the session and is recorded as the last one. The first live copy
- * may have any `inboxSeq` higher than that of the copies that were read.
+ * follows the session's last live copy and is recorded as the last one. The first live copy may
+ * have any `inboxSeq` higher than that of the copies that were read.
  */
 function recordNext(session: Session, inboxSeq: number): boolean {
   if (inboxSeq === 0) return true;

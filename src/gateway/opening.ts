@@ -70,7 +70,7 @@ export interface OpeningContext extends LivePorts {
   readonly clientLimits: ConnectionLimits;
   readonly maxHeldBytes: number;
   readonly resendAfterMs: number;
-  /** Maximum number of sessions of one user on this node. 0 means no limit. */
+  /** Maximum number of one user's sessions on this node. 0 means no limit. */
   readonly maxSessionsPerUser: number;
   readonly tokens: Pick<TokenGate, "attempt">;
   readonly expiry: Pick<CredentialExpiry, "start" | "stop" | "expiresInS">;
@@ -93,7 +93,7 @@ interface ResumeOutcome {
    * lower.
    */
   readonly point: ResumePoint;
-  /** Newest seq of the channel, or 0 if the client may not read it. */
+  /** The channel's newest seq, or 0 if the client may not read the channel. */
   readonly headSeq: number;
   readonly result: ResumeResult;
 }
@@ -336,7 +336,7 @@ function resumeOutcome(
   };
 }
 
-/** Returns the CONNACK of a session that resumes nothing. */
+/** Returns the CONNACK for a session that resumes nothing. */
 export function connackOf(
   { codec, sessionId, connack }: Session,
   ref: Ref,

@@ -1,7 +1,7 @@
 // Decides which browser origins may open a socket.
 
 /**
- * Returns true if an entry of `allowed` (an origin or a `*.host` pattern) matches. An empty list
+ * Returns true if an entry in `allowed` (an origin or a `*.host` pattern) matches. An empty list
  * allows every origin. An absent origin (`""`) is always allowed.
  */
 export function isOriginAllowed(origin: string, allowed: readonly string[]): boolean {

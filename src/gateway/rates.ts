@@ -39,7 +39,7 @@ const FREE_BYTES_PER_COPY = 4096;
 const DELIVERED_BYTES_PER_FRAME = 65_536;
 /** Encrypting this many bytes beyond `FREE_BYTES_PER_COPY` is charged as one frame. */
 const ENCRYPTED_BYTES_PER_FRAME = 4096;
-/** Parsing this many values of a JSON document is charged as one frame. */
+/** Parsing this many values in a JSON document is charged as one frame. */
 const VALUES_PER_FRAME = 200;
 /**
  * Maximum number of rows that are charged in advance for a history read. Rows that are not returned
@@ -59,7 +59,7 @@ const REFUSED_WORK = 1;
 const HEAVY_SHARE = 0.03;
 
 export interface Rate {
-  /** Charges one event of the client. Throws `rate_limited` if the user has sent too many. */
+  /** Charges one client event. Throws `rate_limited` if the user has sent too many. */
   admitEvent(): void;
   /** Throws `rate_limited` if earlier work has left the budget in debt. */
   requirePaid(): void;
@@ -95,7 +95,7 @@ export const reading = (rows: number, bytes: number): number =>
 export const joining = (channels: number): number => channels / ROWS_PER_FRAME;
 
 export interface WorkLimits {
-  /** Limit on the work of one connection, in frames. 0 per second means no limit. */
+  /** Limit on one connection's work, in frames. 0 per second means no limit. */
   readonly connection: RateLimit;
   readonly user: RateLimit;
   readonly stored: RateLimit;

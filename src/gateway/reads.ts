@@ -20,7 +20,7 @@ const LISTS_AT_ONCE = 1;
  */
 const HISTORIES_PER_TURN = 2;
 /**
- * Maximum number of history reads of one user that wait for a turn. By default, at most 400 wait:
+ * Maximum number of one user's history reads that wait for a turn. By default, at most 400 wait:
  * `READS_AT_ONCE` in each of 100 sessions.
  */
 const MAX_HISTORIES_WAITING = 1000;

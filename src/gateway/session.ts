@@ -217,7 +217,7 @@ export class Session {
     readonly connection: Connection;
     readonly maxHeldBytes: number;
     readonly resendAfterMs: number;
-    /** Clock of the store. It determines when messages expire. */
+    /** The store's clock, which determines when messages expire. */
     readonly clock: Clock;
   }) {
     this.sessionId = fields.sessionId;
@@ -382,7 +382,7 @@ export class Session {
     if (position === undefined || messageSeq === 0) return true;
     const { messageSeq: lastSeq, messageId: lastId } = position;
     if (messageSeq <= lastSeq && messageId <= lastId) return false;
-    // The client also lacks all later messages, because the messages of a channel are published in
+    // The client also lacks all later messages, because a channel's messages are published in
     // order. The position is therefore no longer needed.
     this.#personalPositions?.delete(key);
     return true;

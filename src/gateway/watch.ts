@@ -58,7 +58,7 @@ export class PresenceWatch {
   readonly #ports: WatchPorts;
   readonly #watchers = new Map<string, Set<Session>>();
   readonly #lastSent = new Map<Session, LastSent>();
-  /** Latest request of each session that was charged, until `watch` handles that request. */
+  /** Each session's latest charged request, until `watch` handles it. */
   readonly #requested = new WeakMap<Session, Requested>();
   readonly #changed = new Set<string>();
   /** Users whose state may have changed to offline. Includes every user in `#changed`. */
