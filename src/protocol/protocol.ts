@@ -183,7 +183,7 @@ export interface Greeting extends Omit<Extract<Operation, { readonly kind: "conn
   accept(): readonly ResumePoint[];
 }
 
-/** Same as `ConversationChange` of the broker's ports, which this folder may not import. */
+/** Same as `ConversationChange` in the broker's ports, which this folder may not import. */
 export type ConversationChange =
   | { readonly kind: "read"; readonly seq: number }
   | { readonly kind: "unread"; readonly unread: number }

@@ -1,7 +1,7 @@
-// Reads the first message of a client without parsing its resume points. The time this takes
-// depends only on the message's size. `JSON.parse` can take 10 ms for a malicious message, so only
-// a short message with few names is parsed [decisions: Limits that hold under attack, Before a
-// credential is known].
+// Reads a client's first message without parsing its resume points. The time this takes depends
+// only on the message's size. `JSON.parse` can take 10 ms for a malicious message, so only a short
+// message with few names is parsed [decisions: Limits that hold under attack, Before a credential
+// is known].
 
 import { type Document, parseDocument, splitDocuments } from "./documents.ts";
 

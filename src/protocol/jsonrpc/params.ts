@@ -143,8 +143,8 @@ export class Params {
   }
 
   /**
-   * Reads the payload. If it is an object, returns the unchanged text of the object [decisions: A
-   * payload's text].
+   * Reads the payload. If it is an object, returns its text unchanged [decisions: A payload's
+   * text].
    */
   payload(maxBytes: number): Uint8Array {
     const value = this.#value("payload");

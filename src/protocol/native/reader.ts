@@ -210,7 +210,7 @@ export class FrameReader {
     }
   }
 
-  /** Returns the number of items of an array, or `undefined` if the value is not an array. */
+  /** Returns the number of items in an array, or `undefined` if the value is not an array. */
   #arrayHeader(token: number): number | undefined {
     let count: number;
     if (token >= 0x90 && token <= 0x9f) count = token & 15;
@@ -256,8 +256,8 @@ function isForeign(token: number): boolean {
 }
 
 /**
- * Returns the text, or `undefined` if it is not ASCII. Reading eight bytes per step takes a third
- * of the time of the platform's decoder.
+ * Returns the text, or `undefined` if it is not ASCII. Reading eight bytes per step is three times
+ * as fast as the platform's decoder.
  */
 function asciiText(bytes: Uint8Array, start: number, end: number): string | undefined {
   let text = "";

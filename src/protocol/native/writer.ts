@@ -192,7 +192,7 @@ function textHeaderBytes(length: number): number {
   return length < 0x10000 ? 3 : 5;
 }
 
-/** Maximum number of bytes of all numbers and headers in a frame, or in a nested record. */
+/** Maximum total size in bytes of the numbers and headers in a frame or a nested record. */
 export const FIXED_BYTES = 80;
 
 export interface Head {
