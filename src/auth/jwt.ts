@@ -25,7 +25,7 @@ interface JwtSettings extends ClaimRules {
 
 interface JwtPorts {
   readonly clock: () => number;
-  /** Stores the last key document of a provider. Used only with `jwksUrl`. */
+  /** Stores a provider's last key document. Used only with `jwksUrl`. */
   readonly store: {
     keySet(): Promise<StoredKeySet | undefined>;
     putKeySet(set: StoredKeySet): Promise<void>;

@@ -19,7 +19,7 @@ type Header = Pick<JWTHeaderParameters, "alg" | "kid">;
 const MAX_VERIFIED = 50_000;
 
 export class KeySet {
-  /** Payloads of tokens with a valid signature, by the SHA-256 hash of the token. */
+  /** Payloads of tokens with a valid signature, by the token's SHA-256 hash. */
   readonly verified = new BoundedMap<string, Payload>(MAX_VERIFIED);
   /** Returns the keys that may have signed a token with this header. */
   readonly keysFor: (header: Header) => Promise<readonly Key[]>;
