@@ -1,5 +1,5 @@
-// Opens connections to URLs that users of the API have chosen. The IP address is checked when the
-// host name is resolved, and again after the socket has connected. Keeps no state.
+// Opens connections to URLs that API users have chosen. The IP address is checked when the host
+// name is resolved, and again after the socket has connected. Keeps no state.
 
 import { isIPv6, type LookupFunction, type Socket } from "node:net";
 import type { buildConnector } from "undici";
@@ -15,7 +15,7 @@ export class RefusedAddress extends Error {}
 
 const CONNECT_MS = 5000;
 
-/** Creates a function that opens connections, using the connectors of the HTTP client. */
+/** Creates a function that opens connections, using the HTTP client's connectors. */
 export type CreateConnector = (build: typeof buildConnector) => buildConnector.connector;
 
 export function connectorCreator(judge: Judge, resolve: Resolve): CreateConnector {

@@ -10,7 +10,7 @@ export const MAX_SECRET_BYTES = 64;
 
 /**
  * Returns the key in a secret of the form `whsec_<Base64>`. Returns `undefined` if the secret does
- * not have this form, or if the length of the key is not allowed.
+ * not have this form, or if the key's length is not allowed.
  */
 export function signingKeyOf(secret: string): Buffer | undefined {
   const encoded = secret.slice(PREFIX.length);
