@@ -21,7 +21,7 @@ export class LogOutput {
   readonly #isNonBlocking: boolean;
   #lines: string[] = [];
   #queuedBytes = 0;
-  /** The bytes that are written next. They count towards the size of the queue. */
+  /** The bytes that are written next. They count towards the queue's size. */
   #chunk = Buffer.alloc(0);
   #status: "idle" | "scheduled" | "writing" = "idle";
   #isDropping = false;

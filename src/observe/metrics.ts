@@ -20,7 +20,7 @@ export interface GatewayMetrics {
   frameIn(bytes: number): void;
   worked(operation: string, frames: number): void;
   /**
-   * Counts a message that a socket sent and that was stored `ms` milliseconds after it was
+   * Counts a message that was sent over a socket and stored `ms` milliseconds after it was
    * received.
    */
   sent(channelType: number, ms: number): void;
