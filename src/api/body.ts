@@ -32,7 +32,7 @@ export type Adapt = (body: unknown) => unknown;
  */
 export type BodyCheck = (body: unknown) => HttpReply | undefined;
 
-/** Decoder that skips a byte order mark, which editors and some HTTP clients write. */
+/** Decoder that skips a byte order mark, which some editors and HTTP clients write. */
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
 export function jsonReader<S extends TSchema>(
@@ -158,7 +158,7 @@ function notJson(error: unknown): string {
   return `The body is not valid JSON${place}`;
 }
 
-/** Returns the value of a header that lists the query parameters that are not in `names`. */
+/** Returns a header value that lists the query parameters not in `names`, if there are any. */
 export function ignoredParameters(query: string, names: ReadonlySet<string>): string | undefined {
   const ignored = query
     .split("&")
@@ -168,7 +168,7 @@ export function ignoredParameters(query: string, names: ReadonlySet<string>): st
   return headerList([...new Set(ignored)]);
 }
 
-/** Returns values from the path or the headers, which override the values of the query string. */
+/** Returns values from the path or the headers, which override those in the query string. */
 type OverridingValues = (request: HttpRequest) => Readonly<Record<string, string>>;
 
 const NO_VALUES: OverridingValues = () => ({});
@@ -259,8 +259,8 @@ function refuse(message: string): ReadResult<never> {
 }
 
 /**
- * Returns the details of the error if a list is too long, otherwise `undefined`. For such a list,
- * `explain` could run for a second.
+ * Returns the error details if a list is too long, otherwise `undefined`. On such a list, `explain`
+ * could run for a second.
  */
 function arrayOverLimit(
   schema: TSchema,

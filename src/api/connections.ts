@@ -269,7 +269,7 @@ function durationOf({ sinceMs, endedMs }: ClosedConnection): number {
   return Math.max(0, Math.floor((endedMs - sinceMs) / 1000));
 }
 
-/** Heap of the first `count` items in an order. Its top is the last of these items. */
+/** Heap of the first `count` items in the given order. Its top is the last of these items. */
 class FirstItems<Item> {
   readonly #count: number;
   readonly #order: Order<Item>;

@@ -24,8 +24,7 @@ import { type ApiRoute, postRoute, type RouteReply } from "./route.ts";
 export interface EventRoutePorts {
   readonly events: Events;
   /**
-   * Interval in milliseconds between keep-alives, and between checks of a reader. The default is
-   * 15,000.
+   * Interval in milliseconds between two visits to a feed (see `FeedWheel`). The default is 15,000.
    */
   readonly keepAliveMs?: number;
 }
@@ -142,8 +141,8 @@ export function createEventRoutes(ports: EventRoutePorts): readonly ApiRoute[] {
   }
 
   /**
-   * Returns the reply to HEAD, which has the status and the headers of the reply to GET. Does not
-   * wait for events.
+   * Returns the reply to HEAD, with the same status and headers as the reply to GET. Does not wait
+   * for events.
    */
   async function headReply(
     start: readonly EventPosition[],

@@ -1,5 +1,5 @@
-// Values of HTTP headers with characters beyond ASCII [RFC 8187]. They are needed because the
-// parser of uWebSockets.js strips such characters from both ends of a plain value.
+// Decodes HTTP header values with non-ASCII characters [RFC 8187]. Plain values do not work,
+// because the parser of uWebSockets.js strips such characters from both ends.
 
 const EXTENDED = /^utf-8'[A-Za-z0-9-]*'((?:[A-Za-z0-9!#$&+.^_`|~-]|%[0-9A-Fa-f]{2})*)$/i;
 

@@ -140,8 +140,8 @@ function isForwarded(request: HttpRequest): boolean {
 
 /**
  * Creates a function that returns true for a call from a web page whose origin is neither this
- * listener nor allowed by `admitsPage`, and for a call whose Host header names another machine. A
- * page of another site could otherwise control the broker through the browser of a user on this
+ * listener's own nor allowed by `admitsPage`, and for a call whose Host header names another
+ * machine. Otherwise, a page from another site could control the broker through a browser on this
  * machine. A POST from a page, or a GET whose reply the page can read, has an Origin header, or a
  * Host header that names another machine (DNS rebinding).
  */
@@ -162,7 +162,7 @@ function createPageCheck(): (request: HttpRequest, admitsPage?: PageRule) => boo
 const LOCAL_HOST = /^(127\.0\.0\.1|\[::1\]|localhost)(:\d+)?$/;
 
 /**
- * Returns true if the origin is that of this listener and its host name can only mean this machine.
+ * Returns true if the origin is this listener's own and its host name can only mean this machine.
  */
 function isOwnPage(origin: string, host: string): boolean {
   return LOCAL_HOST.test(host) && (origin === `http://${host}` || origin === `https://${host}`);

@@ -5,7 +5,7 @@ import type { Message } from "../broker/model.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import { TimeSlice, Turns } from "../lib/time-slice.ts";
 
-/** Maximum number of pages that are read at once. Each may have 8 MiB of payloads. */
+/** Maximum number of pages that are read at once. Each may contain 8 MiB of payloads. */
 const PAGES_AT_ONCE = 2;
 
 interface Page {

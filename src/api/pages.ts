@@ -44,8 +44,8 @@ const CONSOLE_IS_OFF = "The console is switched off; set api.console to on";
 const NOT_BUILT = "This file does not exist; run npm run build if the pages were never built";
 
 /**
- * Returns the headers of every file. The content security policy allows scripts and styles of the
- * page's own origin, and calls to `connectSources`.
+ * Returns the headers sent with every file. The content security policy allows scripts and styles
+ * from the page's own origin, and calls to `connectSources`.
  */
 function securityHeaders(connectSources = "'self'"): Readonly<Record<string, string>> {
   return {
@@ -70,7 +70,7 @@ export function frontPage({
 export function pageRoutes({ readFile, demo, hasConsole }: PagesPorts): readonly HttpRoute[] {
   const files = new Map<string, Promise<StaticFile>>();
 
-  /** Returns a file, and keeps it for later calls. Rejects if there is no such file. */
+  /** Returns a file, and keeps it for later calls. Rejects if the file does not exist. */
   function read(path: string): Promise<StaticFile> {
     const reading = files.get(path) ?? readFile(path).then(withGzip);
     files.set(path, reading);

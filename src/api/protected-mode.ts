@@ -1,5 +1,5 @@
 // Decides whether calls need a credential, and whether the process may start. In protected mode,
-// calls need no credential, because only this machine can reach the API. Only pure functions.
+// calls need no credential, because only this machine can reach the API. All functions are pure.
 
 /**
  * Returns true if calls need a credential. Manager accounts alone do not make a credential

@@ -11,7 +11,7 @@ import { channelId, channelType, idCursor, personUid } from "./fields.ts";
 import { jsonReply } from "./reply.ts";
 import type { Outcome } from "./route.ts";
 
-/** Maximum number of members on a page. Each of them costs a read of the store. */
+/** Maximum number of members on a page. Each member costs one store read. */
 const PAGE_SIZE = 100;
 
 export const readersQuery = Type.Object({

@@ -9,14 +9,14 @@ export const JSON_HEADERS: Readonly<Record<string, string>> = Object.freeze({
 });
 
 /**
- * Lets pages of any origin read the reply. This is safe, because browsers do not add the
- * credentials of the API by themselves.
+ * Lets pages from any origin read the reply. This is safe, because browsers do not add API
+ * credentials on their own.
  */
 export const OPEN_TO_PAGES: Readonly<Record<string, string>> = Object.freeze({
   "access-control-allow-origin": "*",
 });
 
-/** Reply with 204 to a reader that already has all events of an ended stream. */
+/** 204 reply to a reader that already has all events of an ended stream. */
 export const NOTHING_REPLY: HttpReply = Object.freeze({
   status: 204,
   headers: Object.freeze({

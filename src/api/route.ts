@@ -1,5 +1,5 @@
-// The row type of the route table, and the functions that create rows. They add the reader of the
-// body or the query string to a row.
+// The row type of the route table, and the functions that create rows, each with a reader for the
+// request's body or query string.
 
 import type { Static, TSchema, Type } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";
@@ -55,7 +55,7 @@ interface RowDocs {
   /** Credentials that the route accepts besides those of the control plane. */
   readonly alsoAccepts?: readonly ("deviceToken" | "signedUrl")[];
   /**
-   * Replaces the guard's check. A route with `admit` also serves viewers and pages of any origin.
+   * Replaces the guard's check. A route with `admit` also serves viewers and pages from any origin.
    */
   readonly admit?: (request: HttpRequest, guard: Guard) => ReturnType<Guard>;
 }
@@ -79,8 +79,8 @@ export function postRoute<S extends TSchema>(
     readonly method?: "PATCH";
     readonly body: S;
     /**
-     * Name of a field. Integers with 16 or more digits in this field are read as strings, so that
-     * no digit is lost.
+     * Name of a field in which integers with 16 or more digits are read as strings, so that no
+     * digit is lost.
      */
     readonly longIntegers?: string;
     handle(body: Static<S>, request: HttpRequest): Outcome;

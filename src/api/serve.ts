@@ -19,8 +19,8 @@ export interface ApiLog {
 const OUTAGE_LOG_MS = 1000;
 /**
  * Maximum body size of a call without a credential. A login fits even if all its characters are
- * escaped, unless more than a fifth of the characters of a password of maximum length are outside
- * the Basic Multilingual Plane.
+ * escaped, unless more than a fifth of the characters in a maximum-length password are outside the
+ * Basic Multilingual Plane.
  */
 const MAX_PUBLIC_BODY_BYTES = 8192;
 
@@ -108,7 +108,7 @@ function guarded<Result extends RouteReply | undefined>(
   };
 }
 
-/** Lists the ignored parameters of the query string in a header of each reply. */
+/** Lists the ignored query parameters in a header of each reply. */
 function namingIgnored(
   route: ApiRoute,
   step: Step<HttpReply | undefined>,

@@ -47,7 +47,7 @@ export class StaticToken {
   }
 
   isRight(token: string): boolean {
-    // The hashes have equal lengths, as the comparison in constant time requires.
+    // The hashes have equal lengths, as the constant-time comparison requires.
     return this.#hash !== undefined && hashesEqual(hashToken(token), this.#hash);
   }
 

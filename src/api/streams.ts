@@ -23,8 +23,7 @@ export interface StreamRoutePorts extends AdmissionPorts {
   readonly streams: Pick<Streams, "read">;
   readonly followers: Pick<StreamFollowers, "follow">;
   /**
-   * Interval in milliseconds between keep-alives, and between checks of a reader. The default is
-   * 15,000.
+   * Interval in milliseconds between two visits to a feed (see `FeedWheel`). The default is 15,000.
    */
   readonly keepAliveMs?: number;
 }
@@ -54,7 +53,7 @@ export function createStreamRoute(ports: StreamRoutePorts, audience: Audience): 
         return jsonReply(json);
       }
       bytes = sizeOf(stream);
-      // The EventSource of a browser reconnects when the reply ends. The status 204 makes it stop.
+      // A browser's EventSource reconnects when the reply ends, unless the status is 204.
       if (stream.state !== "active" && fromIndex === stream.nextIndex) return NOTHING_REPLY;
       if (method === "HEAD") return FEED_HEAD;
       const viewer = target.viewer && { uid: target.viewer.uid, mayStay };

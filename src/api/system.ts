@@ -56,7 +56,7 @@ export interface SystemPorts {
   readonly migration: () => MigrationResult;
   /** Text that says where clients connect: an address, or a port and its setting. */
   readonly clientsConnectTo: string;
-  /** Path to which `GET /` redirects a browser, or `undefined`. */
+  /** Path to which `GET /` redirects a browser, or `undefined` if no page is served. */
   readonly frontPage: string | undefined;
   readonly readiness: () => Promise<Readiness>;
   readonly metrics: MetricsPage;

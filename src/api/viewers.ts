@@ -1,5 +1,5 @@
-// Decides who may read a stream: a viewer (a user of the channel who has the token of a device), or
-// a caller that the guard authorizes.
+// Decides who may read a stream: a viewer (a user of the channel who has a device token), or a
+// caller that the guard authorizes.
 
 import type { Credentials } from "../broker/credentials.ts";
 import { BrokerError, ERRORS } from "../broker/errors.ts";
@@ -17,8 +17,8 @@ import { type Audience, createStreamReader, presentsToken, type Viewer } from ".
 
 export interface Viewers {
   /**
-   * Returns true if pages of `origin` may act for a viewer. "" means that the request does not come
-   * from a page.
+   * Returns true if pages from `origin` may act for a viewer. "" means that the request does not
+   * come from a page.
    */
   allowsOrigin(origin: string): boolean;
   /**
@@ -31,7 +31,7 @@ export interface Viewers {
    */
   admit(viewer: Viewer, channel: UsedChannel, page?: ViewerPage): Promise<number | undefined>;
   beginRead: ReadBudget["begin"];
-  /** Clock of the store. It determines when tokens and the feeds of viewers expire. */
+  /** The store's clock. It determines when tokens and viewers' feeds expire. */
   readonly clock: Clock;
 }
 
@@ -129,7 +129,7 @@ function requireUse(rights: Rights | undefined, channel: UsedChannel): void {
 }
 
 /**
- * Permissions with which a backend may read streams. One of them is enough. `messages:write` is
+ * Permissions that allow a backend to read streams. One of them is enough. `messages:write` is
  * included because it already allows a backend to read history, which contains the streams.
  */
 export const STREAM_ACCESS = ["messages:write", "events:write"] as const satisfies Access;
@@ -139,7 +139,7 @@ export interface AdmissionPorts {
   readonly log: Pick<ApiLog, "error">;
 }
 
-/** Checks a request of a viewer: first before it is served, and later while its feed is open. */
+/** Checks a viewer's request: before it is served, and again while its feed is open. */
 type ViewerCheck = (
   request: HttpRequest,
   target: { readonly viewer: Viewer; readonly channel: UsedChannel },

@@ -21,7 +21,7 @@ export type StreamUse = "read" | "write" | "delete";
  * Caller of a request, by kind:
  *
  *     anonymous  a caller on this machine, in protected mode
- *     backend    the bearer of a credential of the control plane
+ *     backend    the bearer of a control-plane credential
  *     signed     the bearer of a signed URL
  *     viewer     a user with a client token
  */
@@ -204,7 +204,7 @@ export function createAdmission(ports: AdmissionPorts): Admission {
     },
   };
 
-  /** Decides whether a caller without a signature for the source of a fork may read the source. */
+  /** Decides whether a caller who sent no signature for a fork's source may read the source. */
   async function judgeSource(
     request: HttpRequest,
     {
@@ -242,7 +242,7 @@ function backendOf(
   return { kind, uid: new URLSearchParams(request.query).get("uid") || undefined };
 }
 
-/** Returns the stream from the point of view of the caller, or a refusal. */
+/** Returns the stream from the caller's point of view, or an error reply. */
 function admittedStream(target: StreamTarget, caller: StreamCaller): AdmittedStream | HttpReply {
   const { urlPath } = target;
   if (target.kind === "free") return { name: target.name, caller, urlPath, sent: undefined };
@@ -266,7 +266,7 @@ export function groupOf({ sent }: AdmittedStream): string | undefined {
   return sent?.channel.type === GROUP_CHANNEL ? sent.channel.id : undefined;
 }
 
-/** Returns the `sig` parameter, or `undefined`. */
+/** Returns the `sig` parameter, or `undefined` if it is absent. */
 function signatureOf({ query }: HttpRequest): string | undefined {
   if (!query.includes("sig=")) return undefined; // saves the parsing in most requests
   return new URLSearchParams(query).get("sig") ?? undefined;

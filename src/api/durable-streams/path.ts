@@ -19,7 +19,7 @@ import { edgeReply, errorReply } from "../errors.ts";
 export const STREAMS_PATH = "/v1/stream/*";
 export const STREAMS_PREFIX = "/v1/stream/";
 
-/** First path segment of the streams of channels. */
+/** First path segment of channel streams. */
 const CHANNEL = "channel";
 /**
  * First segment that the protocol reserves for subscriptions, which this server does not support.
@@ -35,8 +35,8 @@ interface FreeTarget {
 }
 
 /**
- * The stream of a channel. If the path names only one user of a personal channel, the caller is
- * the other user.
+ * A channel's stream. If the path names only one user of a personal channel, the caller is the
+ * other user.
  */
 export interface ChannelTarget extends Pick<FreeTarget, "path" | "urlPath"> {
   readonly kind: "channel";

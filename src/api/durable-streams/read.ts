@@ -167,7 +167,7 @@ export function createReadCalls(ports: ReadPorts) {
 
   /**
    * Replies to a live read whose cursor has ended. If the viewer may no longer read, checks the
-   * viewer again and returns the error reply of this check, or `unavailable` if the check succeeds.
+   * viewer again and returns the error reply from this check, or `unavailable` if it succeeds.
    */
   async function endReply(request: HttpRequest, why: CursorEnd): Promise<HttpReply> {
     switch (why) {

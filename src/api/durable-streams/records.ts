@@ -1,5 +1,5 @@
-// Converts bodies of the Durable Streams protocol to records of a log, and back. In JSON mode, each
-// message is a record [PROTOCOL.md 9.1]. Otherwise, a request contains one record. Pure functions.
+// Converts Durable Streams bodies to log records, and back. In JSON mode, each message is a record
+// [PROTOCOL.md 9.1]. Otherwise, a request contains one record. Pure functions.
 
 import { framesIn, isJsonLog, mediaTypeOf, recordsIn } from "../../broker/log-frame.ts";
 import { jsonItems } from "../../lib/json-scan.ts";

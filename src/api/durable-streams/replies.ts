@@ -44,7 +44,7 @@ const EXPOSED = [
   "Retry-After",
 ];
 
-/** Headers of every reply, including errors. Pages of any origin may read the reply. */
+/** Headers of every reply, including errors. They let pages from any origin read the reply. */
 export const STREAM_REPLY_HEADERS: Readonly<Record<string, string>> = Object.freeze({
   "x-content-type-options": "nosniff",
   "cross-origin-resource-policy": "cross-origin",

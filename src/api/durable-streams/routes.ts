@@ -1,4 +1,4 @@
-// Rows of the route table for the Durable Streams protocol and for signing the URLs of streams.
+// Rows of the route table for the Durable Streams protocol and for signing stream URLs.
 
 import { type Static, Type } from "typebox";
 import type { ChannelLogs } from "../../broker/channel-logs.ts";
@@ -35,8 +35,7 @@ export interface DurableStreamPorts {
   readonly admitsPage: PageRule;
   readonly longPollMs: number;
   /**
-   * Interval in milliseconds between keep-alives, and between checks of a reader. The default is
-   * 15,000.
+   * Interval in milliseconds between two visits to a feed (see `FeedWheel`). The default is 15,000.
    */
   readonly keepAliveMs?: number;
 }
@@ -75,7 +74,7 @@ const { path: pathParameter, sig } = readQuery.properties;
 const writeQuery = Type.Object({ path: pathParameter, sig, ...viewerQuery });
 
 const VIEWER_ERRORS = ["not_in_channel", "token_expired", "banned", "rate_limited"] as const;
-/** Errors of calls that write the stream of a channel. */
+/** Errors of calls that write to a channel's stream. */
 const SENDER_ERRORS = [
   ...VIEWER_ERRORS,
   ...(["channel_disbanded", "channel_banned", "send_banned", "not_subscriber"] as const),

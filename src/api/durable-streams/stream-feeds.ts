@@ -46,7 +46,7 @@ export class StreamFeeds {
 
   /**
    * Returns the reply after the first read of the log, which does not wait for data. If the cursor
-   * has ended without a batch, for example because the offset is lost, returns why it has ended.
+   * has ended without a batch, for example because the offset is lost, returns the reason.
    */
   async open(
     request: HttpRequest,
