@@ -32,7 +32,7 @@ export const channelQueries = (maxUids: number) => {
         Type.Enum(["subscribers", "blacklist", "whitelist"], {
           type: "string",
           description:
-            "Users to list. `subscribers` or absent means permanent and temporary subscribers",
+            "Users to list. Absent means `subscribers`: the permanent and the temporary ones",
         }),
       ),
       ...page,

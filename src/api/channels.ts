@@ -22,7 +22,7 @@ const channelFlags = {
     flag("1: strangers may send to the owner. Only for personal channels"),
   ),
   large: Type.Optional(
-    flag("1: a super-large group, for which no state per member (such as unread counts) is kept"),
+    flag("1: a super-large group, for which no per-member state (such as unread counts) is kept"),
   ),
   client_events: Type.Optional(
     flag(

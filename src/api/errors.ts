@@ -79,7 +79,7 @@ export const EDGE_ERRORS = {
   stream_ended: { status: 409, message: "The stream is closed" },
   stream_type: {
     status: 409,
-    message: "The Content-Type differs from that of the stream",
+    message: "The Content-Type differs from the stream's",
   },
   stream_seq_conflict: {
     status: 409,
@@ -117,7 +117,7 @@ export const EDGE_ERRORS = {
     message: "The number of webhooks has reached webhooks.max; delete one or raise the limit",
   },
   url_refused: { status: 400, message: "Webhooks may not be sent to this URL" },
-  log_full: { status: 413, message: "The stream has reached a limit of logs.*" },
+  log_full: { status: 413, message: "The stream has reached a limit set in logs.*" },
   body_too_large: { status: 413, message: "The request body is too large" },
   unsupported_media_type: {
     status: 415,

@@ -45,7 +45,7 @@ const eventsQuery = Type.Object({
   types: Type.Optional(
     Type.String({
       description:
-        "Types of events, separated by commas. A name with `*` at the end selects all types that begin with the text before it. A plain `*` does not select `session.opened`, `session.closed` or `command.sent`; select them by their full names, or with `session.*` or `command.*`. Absent means all types except these three",
+        "Event types, separated by commas. A name with `*` at the end selects all types that begin with the text before it. A plain `*` does not select `session.opened`, `session.closed` or `command.sent`; select them by their full names, or with `session.*` or `command.*`. Absent means all types except these three",
     }),
   ),
   channel: Type.Optional(

@@ -26,7 +26,7 @@ const streamState = Type.Enum(["closed", "cancelled", "interrupted"], {
   description:
     "How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or another stream. `interrupted`: its producer sent nothing for too long",
 });
-const uids = Type.Array(uid, { maxItems: MAX_EVENT_UIDS, description: "Uids of the users" });
+const uids = Type.Array(uid, { maxItems: MAX_EVENT_UIDS, description: "User ids" });
 
 const CHANNEL = {
   channel_id: text("Channel id; for the channel record of a user, the uid"),
@@ -66,8 +66,8 @@ const goneMessage = {
 /** Fields of an event with a page of users. */
 const page = {
   uids,
-  page: count("Number of this event among the events of the message, from 1"),
-  pages: count("Number of events of the message"),
+  page: count("Position of this event among the message's events, starting at 1"),
+  pages: count("Number of events for the message"),
 };
 
 const storedMessage = {
@@ -105,7 +105,7 @@ const EVENTS = {
     example: { ...MESSAGE_EXAMPLE, channel_key: "2:lobby" },
   },
   "message.unreached": {
-    when: `users needed a push for a message, while \`push.enabled\` is true (docs/push.md). A message with more than ${MAX_EVENT_UIDS} such users has several events`,
+    when: `users needed a push for a message, while \`push.enabled\` is true (docs/push.md). A message with more than ${MAX_EVENT_UIDS} such users produces several events`,
     data: Type.Union([
       Type.Object({ ...storedMessage, ...page, channel_key: channelKey }),
       Type.Object({ ...goneMessage, ...page, channel_key: channelKey }),
@@ -135,7 +135,7 @@ const EVENTS = {
     example: { ...CHANNEL_EXAMPLE, disband: 1, channel_key: "2:lobby" },
   },
   "channel.members_added": {
-    when: `users became members. A call with more than ${MAX_EVENT_UIDS} users has several events`,
+    when: `users became members. A call with more than ${MAX_EVENT_UIDS} users produces several events`,
     data: memberData,
     example: {
       ...CHANNEL_EXAMPLE,
@@ -143,7 +143,7 @@ const EVENTS = {
     },
   },
   "channel.members_removed": {
-    when: `users lost a kind of membership. A call with more than ${MAX_EVENT_UIDS} users has several events`,
+    when: `users lost a kind of membership. A call with more than ${MAX_EVENT_UIDS} users produces several events`,
     data: memberData,
     example: {
       ...CHANNEL_EXAMPLE,
@@ -202,7 +202,7 @@ const EVENTS = {
   },
   "user.offline": {
     when: "a user who was online has had no session for `events.presenceDelayMs`",
-    data: Type.Object({ uid, device_flag: deviceFlag("Type of the device that left last") }),
+    data: Type.Object({ uid, device_flag: deviceFlag("Type of the last device to leave") }),
     example: { uid: "alice", device_flag: 0 },
   },
   "session.opened": {
@@ -234,7 +234,7 @@ const EVENTS = {
     },
   },
   "command.expired": {
-    when: `commands have expired in the inbox of a user who had not acknowledged them. More than ${MAX_EVENT_COMMANDS} commands are divided among several events`,
+    when: `commands have expired in the inbox of a user who had not acknowledged them. More than ${MAX_EVENT_COMMANDS} commands are split over several events`,
     data: Type.Object({
       uid,
       command_ids: Type.Array(count("`message_id` of a command"), {

@@ -47,7 +47,7 @@ export const apiOptions = Type.Object(
       default: "",
       unit: "host:port",
       description:
-        "Second address of the HTTP control plane, always on the portable transport: for health checks in HTTP/1.0 and for HTTP clients that `api.listen` cannot serve (docs/http.md, section What the parser accepts). TLS, trusted proxies, limits and the rule for credentials are those of `api.listen`. An empty value means that there is no second address.",
+        "Second address of the HTTP control plane, always served by the portable transport. It is intended for HTTP/1.0 health checks and for HTTP clients that `api.listen` cannot serve (docs/http.md, section What the parser accepts). TLS, trusted proxies, limits and the credential rule are the same as for `api.listen`. An empty value means that there is no second address.",
     }),
     token: Type.String({
       default: "",

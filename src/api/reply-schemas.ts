@@ -72,7 +72,7 @@ export const importBody = Type.Object(
             "Last sequence number that was compared. At most 10000 messages are compared",
           ),
           count: count("Number of messages in the range"),
-          checksum: text("SHA-256 over the messages in hexadecimal digits"),
+          checksum: text("SHA-256 of the messages, in hexadecimal"),
         },
         { description: "Messages of the channel in the query" },
       ),
@@ -98,7 +98,7 @@ export const importedBody = Type.Object(
     unchanged: count("Number of lines whose content the store already had"),
     refused: Type.Array(
       Type.Object({
-        line: count("Number of the line, from 1"),
+        line: count("Line number, starting at 1"),
         code: text("Stable error code"),
         message: text("Reason why the line was not stored"),
       }),
@@ -126,7 +126,7 @@ export const channelBody = Type.Object(
     disband: flag("1: the channel is disbanded"),
     send_ban: sendBan,
     allow_stranger: flag("1: strangers may send to the owner of the personal channel"),
-    large: flag("1: a super-large group, for which no state per member is kept"),
+    large: flag("1: a super-large group, for which no per-member state is kept"),
     client_events: flag("1: clients may send events to the channel"),
     subscriber_count: count("Number of permanent and temporary subscribers"),
     blacklist_count: count("Number of users on the blacklist"),
@@ -160,7 +160,7 @@ const cursor = Type.String({
 });
 
 export const uidsBody = Type.Object(
-  { uids: Type.Array(uid, { description: "Users of this page, in ascending order" }), cursor },
+  { uids: Type.Array(uid, { description: "Users on this page, in ascending order" }), cursor },
   {
     title: "UidPage",
     description: "One page of a list of users",
@@ -171,7 +171,7 @@ export const uidsBody = Type.Object(
 export const channelsBody = Type.Object(
   {
     channels: Type.Array(Type.Object({ channel_id: channelId, channel_type: channelType }), {
-      description: "Groups of this page, in ascending order of their ids",
+      description: "Groups on this page, in ascending order of their ids",
     }),
     cursor,
   },
@@ -230,7 +230,7 @@ export const devicesBody = Type.Object(
     devices: Type.Array(
       Type.Object({
         device_flag: deviceFlag("Type of the device"),
-        device_level: deviceLevel("Level of the device, which was registered with its token"),
+        device_level: deviceLevel("Level of the device, registered with its token"),
         has_token: flag("0: the device was logged out"),
       }),
       { description: "Registered device types" },
@@ -269,7 +269,7 @@ const CONNECTION_EXAMPLE = {
 
 export const connzBody = Type.Object(
   {
-    node_id: text("Node that replies. The page contains only sessions of this node"),
+    node_id: text("Node that replies. The page contains only this node's sessions"),
     connections: Type.Array(
       Type.Object({
         id: text("Session id"),
@@ -286,7 +286,7 @@ export const connzBody = Type.Object(
         device: text("Type of the device as text: app, web or desktop"),
         ...sessionDevice,
         format: text("Wire format"),
-        version: Type.Integer({ description: "Version of the protocol of the wire format" }),
+        version: Type.Integer({ description: "Protocol version of the wire format" }),
         foreground: Type.Optional(
           flag(
             "0: the client has reported that it is in the background. Absent for closed sessions",
@@ -298,7 +298,7 @@ export const connzBody = Type.Object(
             "1: the connect was refused, so uid and device are only what the client claimed. Absent for open sessions, like the fields below",
           ),
         ),
-        ended: Type.Optional(text("Time of the end in ISO 8601")),
+        ended: Type.Optional(text("Time at which the session ended or was refused, in ISO 8601")),
         reason: Type.Optional(
           text(
             "Close reason (docs/protocol/native.md), or one of lost (no close frame), left (the client closed the connection), origin_refused and too_many_connections (the handshake was refused)",
@@ -306,21 +306,21 @@ export const connzBody = Type.Object(
         ),
         message: Type.Optional(text("Meaning of the reason in English")),
         code: Type.Optional(
-          count("Close code of the WebSocket, or the HTTP status of a refused handshake"),
+          count("WebSocket close code, or the HTTP status of a refused handshake"),
         ),
         error: Type.Optional(text("Code of the error with which the connect was refused")),
         origin: Type.Optional(text("Origin of the web page whose handshake was refused")),
       }),
-      { description: "Sessions of this page" },
+      { description: "Sessions on this page" },
     ),
     now: text("Current time in ISO 8601"),
-    total: count("Number of open or closed sessions of this node that match the query"),
+    total: count("Number of this node's open or closed sessions that match the query"),
     offset: count("Number of sessions that were skipped"),
-    limit: count("Maximum number of sessions in this page"),
+    limit: count("Maximum number of sessions on this page"),
   },
   {
     title: "Connections",
-    description: "One page of the sessions of this node",
+    description: "One page of this node's sessions",
     examples: [
       {
         node_id: "n1",
@@ -340,7 +340,7 @@ export const readersBody = Type.Object(
         read_seq: count("Sequence number up to which the user has read the channel"),
         has_read: flag("1: the user has read the message, or a later one"),
       }),
-      { description: "Members of this page" },
+      { description: "Members on this page" },
     ),
     cursor: text("Cursor of the next page, empty on the last page"),
   },
@@ -363,9 +363,9 @@ export const busiestBody = Type.Object(
         channel_type: channelType,
         uid: Type.Optional(text("The other user of a personal channel. Absent for a group")),
         messages: count("Number of accepted messages, without retries"),
-        events: count("Number of accepted events, including those of streams"),
+        events: count("Number of accepted events, including stream events"),
       }),
-      { description: "Channels, the busiest first" },
+      { description: "Channels, busiest first" },
     ),
   },
   {
@@ -436,7 +436,7 @@ export const configBody = Type.Object(
         value: Type.Optional(
           Type.Unknown({
             description:
-              "Value. Absent if it is secret. URLs are shown without user name and password, and secrets in a list are masked",
+              "Value of the setting. Absent if the value is secret. URLs are shown without user name and password, and secrets in a list are masked",
           }),
         ),
         is_secret: flag("1: the value is secret and not shown"),
@@ -840,7 +840,7 @@ export const signedUrlBody = Type.Object(
   {
     url: Type.String({
       description:
-        "The URL. Its origin is that of the request. Any other origin under which this cluster can be reached works as well",
+        "The URL, with the origin of the request. Any other origin at which this cluster can be reached also works",
     }),
     expires_at: Type.Integer({ description: "Time at which the URL expires, in Unix seconds" }),
   },

@@ -39,7 +39,7 @@ export const userBodies = {
     },
     {
       title: "UserTokenRequest",
-      description: "The token of a user for a type of device",
+      description: "A user's token for a device type",
       examples: [
         {
           uid: "alice",
@@ -68,7 +68,7 @@ export const userBodies = {
     },
   ),
   systemUids: Type.Object(
-    { uids: uids("Uids of the accounts", MAX_SYSTEM_UIDS) },
+    { uids: uids("User ids of the accounts", MAX_SYSTEM_UIDS) },
     {
       title: "SystemUidsRequest",
       description: "System accounts to add or remove",

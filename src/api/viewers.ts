@@ -154,7 +154,7 @@ export function createViewerCheck(viewers: Omit<Viewers, "beginRead">): ViewerCh
     if (!viewers.allowsOrigin(origin))
       return errorReply("forbidden", {
         message:
-          "Web pages of this origin are not allowed; add the origin to client.allowedOrigins",
+          "Web pages from this origin are not allowed; add the origin to client.allowedOrigins",
       });
     const page = isFirst ? { origin, address: request.remoteAddress } : undefined;
     const endsAtMs = await viewers.admit(viewer, channel, page);

@@ -35,7 +35,7 @@ const types = Type.Array(
   {
     maxItems: WEBHOOK_LIMITS.maxTypes,
     description:
-      "Types of events. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.*",
+      "Event types. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.*",
   },
 );
 
@@ -61,7 +61,7 @@ const settings = {
   format: Type.Enum([...WEBHOOK_FORMATS], {
     type: "string",
     title: "WebhookFormat",
-    description: "Format of the bodies",
+    description: "Format of the request bodies",
     examples: ["standard"],
   }),
   batch: Type.Object(
@@ -151,7 +151,7 @@ const webhookBodies = {
         minLength: 1,
         maxLength: 4096,
         description:
-          "Position after which the range begins: a cursor of GET /events, a time (RFC 3339 or Unix milliseconds) or oldest",
+          "Position after which the range begins: a cursor from GET /events, a time (RFC 3339 or Unix milliseconds) or oldest",
       }),
       before: Type.Optional(
         Type.String({
@@ -240,8 +240,8 @@ const attemptExample = {
 const attempt = Type.Object(
   {
     time: count("Time of the attempt in Unix milliseconds"),
-    webhook_id: text("Value of the header webhook-id"),
-    attempt: count("Number of the attempt, from 1"),
+    webhook_id: text("Value of the webhook-id header"),
+    attempt: count("Attempt number, starting at 1"),
     events: count("Number of events in the request; 0 for a test"),
     replay: flag("1: the request belongs to a replay"),
     status: count("HTTP status of the reply; 0 if there was no complete reply"),
@@ -249,7 +249,7 @@ const attempt = Type.Object(
       "Time from the start of the request to the end of the reply, in milliseconds",
     ),
     error: text("Reason why there was no complete reply; empty if the reply was complete"),
-    response: text("First KiB of a reply that was not 2xx"),
+    response: text("First KiB of a reply without a 2xx status"),
     node_id: text("Node that sent the request"),
   },
   {
@@ -275,7 +275,7 @@ const failure = Type.Object(
     event_id: text("Id of the event"),
     type: text("Type of the event"),
     timestamp: text("Time of the event (RFC 3339)"),
-    parked_at: count("Time in Unix milliseconds at which the event was given up"),
+    parked_at: count("Time in Unix milliseconds at which delivery of the event was abandoned"),
     attempts: count("Number of attempts"),
     status: count("HTTP status of the last attempt; 0 if it got no complete reply"),
     error: text("Reason why there was no complete reply; empty if the reply was complete"),
@@ -301,7 +301,7 @@ const created = Type.Object(
 );
 
 const listed = Type.Object(
-  { webhooks: Type.Array(webhook, { description: "Webhooks in the order of their ids" }) },
+  { webhooks: Type.Array(webhook, { description: "Webhooks, ordered by id" }) },
   { title: "WebhookList", description: "All webhooks", examples: [{ webhooks: [webhookExample] }] },
 );
 
@@ -309,7 +309,7 @@ const attempts = Type.Object(
   { attempts: Type.Array(attempt, { description: "Attempts, newest first" }) },
   {
     title: "WebhookAttemptList",
-    description: "The last attempts",
+    description: "The latest attempts",
     examples: [{ attempts: [attemptExample] }],
   },
 );
@@ -318,7 +318,7 @@ const failures = Type.Object(
   { failures: Type.Array(failure, { description: "Failures, oldest first" }) },
   {
     title: "WebhookFailureList",
-    description: "Events that were given up",
+    description: "Events that the receiver did not accept and that are no longer retried",
     examples: [{ failures: [failureExample] }],
   },
 );
@@ -403,7 +403,7 @@ export function createWebhookRoutes(webhooks: Webhooks): readonly ApiRoute[] {
       method: "DELETE",
       path: PATH,
       operation: "deleteWebhook",
-      summary: "Deletes a webhook with its failures",
+      summary: "Deletes a webhook and its failures",
       success: DONE,
       ...ofWebhook,
       edgeErrors: ["webhook_not_found", "webhook_fixed"],
@@ -423,7 +423,7 @@ export function createWebhookRoutes(webhooks: Webhooks): readonly ApiRoute[] {
       ...writing,
       path: `${PATH}/replay`,
       operation: "createWebhookReplay",
-      summary: "Delivers a range of the feed again, while the live delivery continues",
+      summary: "Delivers a range of the feed again, while live delivery continues",
       body: webhookBodies.replay,
       success: { description: "The replay has begun", body: replayed },
       ...ofWebhook,
@@ -451,7 +451,7 @@ export function createWebhookRoutes(webhooks: Webhooks): readonly ApiRoute[] {
       ...reading,
       path: `${PATH}/attempts`,
       operation: "listWebhookAttempts",
-      summary: "Lists the last requests to the receiver, with their results",
+      summary: "Lists the latest requests to the receiver, with their results",
       query: attemptsQuery,
       success: { description: "The attempts", body: attempts },
       ...ofWebhook,

@@ -255,7 +255,7 @@ function readPlace(query: string): ReadPlace | { readonly refusal: HttpReply } {
   const place = { live: live ?? "no", cursor } as const;
   if (offset === NOW) return { ...place, from: undefined };
   const from = offset === undefined || offset === START ? LOG_START : parseOffset(offset);
-  if (from === undefined) return badParameter("offset", "is not an offset of a stream");
+  if (from === undefined) return badParameter("offset", "is not a stream offset");
   return { ...place, from };
 }
 

@@ -47,7 +47,7 @@ const viewerQuery = { uid, token, device_flag };
 const readQuery = Type.Object({
   path: Type.String({
     description:
-      "1 to 8 segments. `__ds` is reserved as the first one. `channel/{channel_type}/{channel_id}/{client_msg_no}` is the stream of a message. The id of a personal channel is the uid of the other user, or `alice@bob`, the uids of both",
+      "1 to 8 segments. `__ds` is reserved as the first segment. `channel/{channel_type}/{channel_id}/{client_msg_no}` is the stream of a message. For a personal channel, `channel_id` is the uid of the other user, or both uids, as in `alice@bob`",
   }),
   offset: Type.Optional(
     Type.String({
@@ -254,7 +254,7 @@ export function createSignRoutes(signedUrls: SignedUrls, clock: () => number): r
       operation: "signStreamUrl",
       access: ["streams:write"],
       tag: "streams",
-      summary: "Signs the URL of a stream, so that its bearer needs no other credential",
+      summary: "Signs a stream's URL, so that its bearer needs no other credential",
       body: signBody,
       success: { description: "The signed URL", body: replies.signedUrlBody },
       errors: ["bad_id"],

@@ -70,7 +70,7 @@ export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
     if (misplaced !== undefined)
       return badHeader(
         NOT_IN_CHANNELS[misplaced] ?? misplaced,
-        "is not allowed for the stream of a channel",
+        "is not allowed for a channel's stream",
       );
     const contentType = headers["content-type"] ?? CHANNEL_DEFAULT_TYPE;
     if (!PRINTABLE.test(contentType)) return badType().refusal;
@@ -258,7 +258,7 @@ function creationReply(creation: LogCreation, location: string): HttpReply {
       return edgeReply(
         "stream_exists",
         {},
-        "The path belongs to a deleted stream that still has forks. Use another path, or delete the forks",
+        "The path belongs to a deleted stream that still has forks. Use a different path, or delete the forks",
       );
     case "source_missing":
       return sourceUnknown();
@@ -266,13 +266,13 @@ function creationReply(creation: LogCreation, location: string): HttpReply {
       return edgeReply(
         "stream_exists",
         {},
-        "The source of the fork was deleted or has expired. Fork another stream",
+        "The source of the fork was deleted or has expired. Fork a different stream",
       );
     case "source_type":
       return edgeReply(
         "stream_type",
         {},
-        "The Content-Type differs from that of the fork's source. Send the type of the source",
+        "The Content-Type differs from the content type of the fork's source. Send the source's type",
       );
     case "bad_offset":
       return badHeader("Stream-Fork-Offset", "is not an offset of the source");
@@ -362,7 +362,7 @@ function readExpiry(
   const expiresAtMs =
     expiresAt !== undefined && TIME.test(expiresAt) ? Date.parse(expiresAt) : undefined;
   if (expiresAt !== undefined && !Number.isFinite(expiresAtMs))
-    return { refusal: badHeader("Stream-Expires-At", "must be a date and time as in RFC 3339") };
+    return { refusal: badHeader("Stream-Expires-At", "must be an RFC 3339 date and time") };
   return { value: { ttlS: ttl === undefined ? undefined : Number(ttl), expiresAtMs } };
 }
 
