@@ -1,5 +1,5 @@
-// Definitions that WuKongIM's two protocols, WKProto and JSON-RPC, have in common: setting bits of
-// a message, the form of events for clients, and node numbers.
+// Definitions that WuKongIM's two protocols, WKProto and JSON-RPC, have in common: a message's
+// setting bits, the form in which clients receive events, and node numbers.
 
 import {
   type ChannelEvent,
@@ -45,7 +45,7 @@ export function snapshotEvents(snapshot: StreamSnapshot): readonly ClientEvent[]
   return events.map((event) => ({ ...event, timestampMs }));
 }
 
-/** Returns the id of a node as an integer below 2^31, which is WuKongIM's form. */
+/** Returns a node id as an integer below 2^31, as in WuKongIM. */
 export function nodeNumber(nodeId: string): number {
   if (/^\d{1,9}$/.test(nodeId)) return Number(nodeId);
   let number = 0;

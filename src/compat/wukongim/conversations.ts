@@ -1,5 +1,5 @@
 // Endpoints for a user's conversations, for backends that serve conversation lists to their
-// clients. Requests and replies have the format of WuKongIM.
+// clients. Requests and replies have WuKongIM's format.
 
 import { type Static, Type } from "typebox";
 import { errorReply } from "../../api/errors.ts";
@@ -261,7 +261,7 @@ interface ListContent {
   readonly version: number;
   readonly toJson: SyncedJson;
   /**
-   * True to return the conversations after `MAX_RECENTS_LENGTH` is reached, but without messages.
+   * True to include further conversations, without messages, after `MAX_RECENTS_LENGTH` is reached.
    * If false, the list ends there.
    */
   readonly isWhole: boolean;

@@ -1,5 +1,5 @@
-// Converts the bodies that backends written for WuKongIM send to the form that the schemas
-// describe. Values that only WuKongIM accepts are replaced by values with the same effect.
+// Converts request bodies from backends written for WuKongIM to the form that the schemas describe.
+// Values that only WuKongIM accepts are replaced by values with the same effect.
 
 import { type TSchema, Type } from "typebox";
 import type { Adapt } from "../../api/body.ts";
@@ -43,7 +43,7 @@ const BOUNDED: ReadonlySet<string> = new Set([
 const UID_LISTS: ReadonlySet<string> = new Set(["subscribers", "uids"]);
 /** Paths of calls that report invalid uids in their replies. */
 const REPORTING: ReadonlySet<string> = new Set(["/message/send", "/message/sendbatch"]);
-/** Paths of calls for which an empty list means all users instead of no user. */
+/** Paths of calls for which an empty list means all users, not none. */
 const EMPTY_MEANS_ALL: ReadonlySet<string> = new Set(["/message/send", "/channel/whitelist_set"]);
 
 interface Bounds {
@@ -130,8 +130,8 @@ function withoutChannel({ channel_id, channel_type, ...body }: Fields): Fields {
 }
 
 /**
- * Removes a blank `client_msg_no`, and line breaks from the Base64 of the payload. Many encoders
- * insert them, and Go's decoder ignores them.
+ * Removes a blank `client_msg_no`, and removes line breaks from the Base64 payload. Many encoders
+ * insert line breaks, and Go's decoder ignores them.
  */
 function withMessage({ client_msg_no, ...fields }: Fields): Fields {
   const { payload } = fields;

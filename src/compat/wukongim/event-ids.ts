@@ -1,6 +1,6 @@
 // Ids of the events that `/message/event` adds to a stream. The broker keeps such an event as
-// content or as the end of a stream. The event's id in the broker contains those fields of
-// WuKongIM's event that the broker does not have:
+// content or as the end of a stream. The event's id in the broker encodes the fields of WuKongIM's
+// event that the broker does not have:
 //
 //     <event_type>/<visibility>/<message id>/<occurred_at>/<event_id>
 //
@@ -13,8 +13,8 @@ import { COMPOSED_EVENT_ID } from "../../broker/stream-event.ts";
 export const MESSAGE_START_ID = "stream.open////";
 
 /**
- * Maximum length of `event_id`. With the longest type, message id and time of the end of a stream,
- * the id in the broker then has 125 of at most 128 characters.
+ * Maximum length of `event_id`. Even with the longest type, message id and time of a stream's end,
+ * the id in the broker then has 125 characters, which is within the limit of 128.
  */
 export const MAX_EVENT_ID_LENGTH = 80;
 

@@ -14,7 +14,7 @@ interface HttpSettings {
 interface HttpParts {
   readonly dialect: Dialect;
   readonly moreRows: readonly ApiRoute[];
-  /** The same rows in the dialect of the specification, for calls that choose that dialect. */
+  /** The same rows in the `jindou` dialect, for calls that request it. */
   readonly plainMoreRows: readonly ApiRoute[];
 }
 

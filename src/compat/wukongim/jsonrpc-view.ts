@@ -1,6 +1,5 @@
-// The form of JSON-RPC that WuKongIM's clients use. The names and the order of fields, and the
-// omitted fields, are those of WuKongIM. Replies and pushes that WuKongIM does not have are not
-// sent.
+// The form of JSON-RPC that WuKongIM's clients use. Field names, field order and omitted fields
+// match WuKongIM's. Replies and pushes that WuKongIM does not have are not sent.
 
 import { CLOSE_REASONS, type CloseReason, type ErrorCode } from "../../broker/errors.ts";
 import { type ChannelRef, type Message, type Passthrough, SYSTEM_UID } from "../../broker/model.ts";
@@ -41,8 +40,8 @@ const WUKONGIM_JSONRPC: View = {
 };
 
 /**
- * Forms of JSON-RPC on every node. A client that sends no `protocol` in `connect` counts as a
- * client of WuKongIM.
+ * JSON-RPC forms that every node serves. A client that sends no `protocol` in `connect` is treated
+ * as a WuKongIM client.
  */
 export const JSONRPC_FORMS = { plain: WUKONGIM_JSONRPC, errorNumber: reasonOf };
 
@@ -108,9 +107,10 @@ const HEADER_FLAGS = ["noPersist", "redDot", "syncOnce", "dup", "end"] as const;
 type HeaderFlags = Partial<Readonly<Record<(typeof HEADER_FLAGS)[number], true>>>;
 
 /**
- * Reason codes in the `disconnect` before the close, by close reason. 0 means that no `disconnect`
- * is sent. Clients treat `disconnect` as a kick and do not reconnect. A refused client already has
- * the error, and a session that is replaced on the same device is not notified.
+ * Reason code of the `disconnect` that precedes a close, by close reason. 0 means that no
+ * `disconnect` is sent. Clients treat `disconnect` as a kick and do not reconnect. A refused client
+ * has already received the error, and a session that is replaced on the same device is not
+ * notified.
  */
 const DISCONNECT_REASONS = {
   draining: 0,

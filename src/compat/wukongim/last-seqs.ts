@@ -83,7 +83,7 @@ class ChannelNames {
 
 /**
  * Returns the longest entry at `at` that names a known channel. `firstEnd` is the index of the
- * first end after `at`.
+ * first end at or after `at`.
  */
 function longestEntry(
   input: {

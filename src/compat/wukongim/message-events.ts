@@ -283,7 +283,7 @@ function eventOf(body: EventBody, request: HttpRequest): EventOfLane {
       "event_key",
       `must be ${MAIN_LANE} or empty. A stream has no other lanes; send their events as custom events with POST /event.`,
     );
-  // The pattern of the body counts code points, but the limit of the broker counts UTF-16 units.
+  // The body's pattern counts code points, but the broker's limit counts UTF-16 code units.
   if (body.event_id.length > MAX_EVENT_ID_LENGTH)
     throw refused("event_id", `must have at most ${MAX_EVENT_ID_LENGTH} characters.`);
   const payload =

@@ -50,7 +50,7 @@ const loginUid = Type.Optional(
 const seq = (description: string) => Type.Integer({ minimum: 0, maximum: MAX_SEQ, description });
 
 /**
- * Schema of ids. Impossible ids, such as those of another server, are accepted but match no
+ * Schema of ids. Impossible ids, such as ids from a different server, are accepted but match no
  * message.
  */
 export const digits = (description: string) =>
@@ -293,8 +293,8 @@ const ENDINGS: Partial<Record<StreamState, StreamEnding>> = {
 const FAILED = 2;
 
 /**
- * Function that returns a message in WuKongIM's format. A personal channel has the id of the
- * recipient. `event_meta` contains the text of a stream unless `hasText` is false.
+ * Function that returns a message in WuKongIM's format. The channel id of a personal message is the
+ * recipient's uid. `event_meta` contains the text of a stream unless `hasText` is false.
  */
 export type SyncedJson = (message: Message, hasText?: boolean) => ReturnType<typeof syncedJson>;
 
@@ -304,7 +304,7 @@ export function syncedJsonWith(isWukongim: boolean): SyncedJson {
 
 interface StreamView {
   /**
-   * True in the dialect of WuKongIM. A stream that was closed with end data then has this data as
+   * True in the `wukongim` dialect. A stream that was closed with end data then has this data as
    * its `error`, and an imported message has its source id as `message_id`.
    */
   readonly isWukongim: boolean;
@@ -329,9 +329,9 @@ function syncedJson(message: Message, view: StreamView) {
 type MessageJson = ReturnType<typeof messageJson>;
 
 /**
- * Returns the JSON of a message in the dialect of WuKongIM. The `stream` field contains the path of
- * its log only if the stream is truncated. The id of an imported message is its source id, as a
- * string. `withNumericIds` later removes the quotes.
+ * Returns a message's JSON in the `wukongim` dialect. The `stream` field contains the path of the
+ * stream's log only if the stream is truncated. The id of an imported message is its source id, as
+ * a string. `withNumericIds` later removes the quotes.
  */
 function dialectJson({ source_id: sourceId, ...json }: MessageJson) {
   const { stream } = json;

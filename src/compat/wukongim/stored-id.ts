@@ -1,6 +1,5 @@
-// Ids of channels in the form in which WuKongIM's servers store them. In this form, the id of a
-// personal channel consists of both uids, joined by `@`. A few replies to backends contain such
-// ids, and backends send them in a few calls.
+// Channel ids in the form in which WuKongIM's servers store them. In this form, the id of a
+// personal channel consists of both uids, joined by `@`. A few calls accept or return such ids.
 
 import { type ChannelRef, PERSON_CHANNEL } from "../../broker/model.ts";
 import { crc32 } from "../../lib/crc32.ts";

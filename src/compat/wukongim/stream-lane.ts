@@ -1,6 +1,6 @@
 // Converts a stream of `/message/event` to WuKongIM's format: its events for clients, and the state
-// of its lane for backends. In WuKongIM, a lane is one of several texts of a message (`event_key`).
-// Jindou has only the `main` lane. Pure functions.
+// of its lane for backends. In WuKongIM, a message can have several texts, called lanes
+// (`event_key`). Jindou has only the `main` lane. Pure functions.
 
 import {
   type ChannelEvent,
@@ -30,7 +30,7 @@ export const TYPES = {
 
 type LaneStatus = "open" | "closed" | "error" | "cancelled";
 
-/** Status of the lane after an event, by the type of the event. */
+/** Lane status after an event, by event type. */
 export const STATUSES: ReadonlyMap<string, LaneStatus> = new Map<string, LaneStatus>([
   [TYPES.open, "open"],
   [TYPES.delta, "open"],
@@ -42,7 +42,7 @@ export const STATUSES: ReadonlyMap<string, LaneStatus> = new Map<string, LaneSta
 ]);
 
 /**
- * Seqs of the two stored events of a lane that has ended. Events of an open lane have the seq 0.
+ * Seqs of the two stored events of a lane that has ended. Events of an open lane have seq 0.
  */
 export const END_SEQ = 1;
 export const FINISH_SEQ = 2;
@@ -55,7 +55,7 @@ export interface ClientEvent {
   readonly data: string;
 }
 
-/** Fields of an event that WuKongIM puts into the data of the event. */
+/** Fields of an event that WuKongIM puts into the event's data. */
 interface LaneEvent {
   readonly clientMsgNo: string;
   readonly channel: ChannelEvent["channel"];
@@ -74,7 +74,7 @@ export function isMessageStream({ startId }: Pick<StreamSnapshot, "startId">): b
 }
 
 /**
- * Returns the stream of an imported message in the form of a closed stream of `/message/event`,
+ * Returns the stream of an imported message in the form of a closed stream of `/message/event`, or
  * `undefined` if the message was not a stream. The import has put the text into the payload.
  */
 export function importedStream(message: Message): StreamSnapshot | undefined {
@@ -175,7 +175,7 @@ function clientEventOf(
   return { id, type, timestampMs, data };
 }
 
-/** Types of events that no producer sent, by the state of the stream after the event. */
+/** Types for events that no producer sent, by the stream's state after the event. */
 const STATE_TYPES: Readonly<Record<StreamState, string>> = {
   active: TYPES.delta,
   closed: TYPES.close,
@@ -220,7 +220,7 @@ function endOf({ state, endId = "", endData = "", clientMsgNo, messageId }: Stre
 
 // --- State for backends --------------------------------------------------------------------------
 
-/** Returns `end`, `end_reason` and `error` of a message, without values that are 0 or empty. */
+/** Returns a message's `end`, `end_reason` and `error`. Omits values that are 0 or empty. */
 export function laneEnding(stream: StreamSnapshot) {
   if (stream.state === "active") return {};
   return { end: 1, ...reasonOf(endOf(stream).payload) };
@@ -235,7 +235,7 @@ function reasonOf(payload: JsonText | undefined) {
 }
 
 /**
- * Returns `event_meta` and `event_sync_hint` of a message. Returns no fields for a lane without
+ * Returns a message's `event_meta` and `event_sync_hint`. Returns no fields for a lane without
  * events.
  */
 export function laneMeta(stream: StreamSnapshot, hasText: boolean) {
@@ -306,7 +306,7 @@ const EMPTY = jsonTextOf({});
 
 /**
  * Returns the JSON of an object with the stream's text added to it. The added fields replace fields
- * of the same names, because decoders use the last one.
+ * with the same names, because decoders use the last occurrence.
  */
 function withText({ text: object, value }: JsonText, text: string): string {
   if (text === "") return object;

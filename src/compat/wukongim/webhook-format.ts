@@ -8,7 +8,7 @@ import type { Format, FormattedRequest, WebhookEvent } from "../../webhooks/form
 const SYSTEM_UID = "____system";
 /** Bit of `setting` that is set if the message has a topic. */
 const TOPIC_BIT = 0x08;
-/** Id of the node in `msg.offline`. For a receiver, the nodes of a cluster are a single server. */
+/** Node id in `msg.offline`. To a receiver, all nodes of a cluster are a single server. */
 const SOURCE_ID = 1;
 const OFFLINE = "msg.offline";
 
@@ -27,7 +27,7 @@ export function createWukongimFormat(compressAbove: number): Format {
       // A message that has been removed lacks the fields that the bodies need.
       if (data.gone === 1) return undefined;
       if (type === "message.stored" || type === "command.sent") return "msg.notify";
-      // A request contains the users of one message: all users, unless a batch ends between two
+      // A request contains the users of one message: all of them, unless a batch ends between two
       // pages of users.
       if (type === "message.unreached") return `${OFFLINE} ${data.message_id}`;
       if (type === "session.opened" || type === "session.closed") return "user.onlinestatus";

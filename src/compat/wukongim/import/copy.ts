@@ -24,9 +24,9 @@ const MAX_UIDS = 2000;
  * a page, so it stays below the 10,000 messages that a node compares in one call.
  */
 const MAX_COMPARED = 9000;
-/** Messages that expire within this time may be removed while they are compared. */
+/** Seconds before its expiry during which a message may be removed while it is compared. */
 const EXPIRING_S = 300;
-/** Error code of a line whose seq belongs to another message. */
+/** Error code of a line whose seq already belongs to a different message. */
 const CONFLICT = "import_conflict";
 const EXAMPLES = 5;
 const PROGRESS_MS = 5000;
@@ -47,7 +47,7 @@ interface CopyOptions {
   readonly userLines: readonly string[];
   /** Additional lines about channels, their members and their lists. */
   readonly channelLines: readonly string[];
-  /** Reports the progress to the user of the command. */
+  /** Reports progress to the user of the command. */
   note(line: string): void;
 }
 
@@ -59,7 +59,7 @@ interface CopyReport {
     Record<string, { readonly count: number; readonly examples: string[] }>
   >;
   readonly messages: number;
-  /** Number of messages that were compared with those of the server. */
+  /** Number of messages that were compared with the server's messages. */
   readonly compared: number;
   /** Descriptions of data that the server did not return. */
   readonly warnings: readonly string[];
@@ -215,7 +215,7 @@ class Copy {
     return channels.toSorted((a, b) => (times.get(a) ?? 0) - (times.get(b) ?? 0));
   }
 
-  /** Reads flags and deletions. Only the logs of the slots contain them. */
+  /** Reads flags and deletions. Only the slot logs contain them. */
   async #readLogs(node: string | undefined): Promise<void> {
     try {
       if (node !== undefined) await this.#readEntries(node);
@@ -562,8 +562,8 @@ function lineOf({ users, type }: CopiedChannel, message: listings.SourceMessage)
 }
 
 /**
- * Returns the setting without the bit for a topic, and without the bit for a stream if the server
- * has lost the text of the stream.
+ * Returns the setting without the topic bit, and without the stream bit if the server has lost the
+ * text of the stream.
  */
 function keptSetting({ setting, stream_data: text }: listings.SourceMessage): number {
   return setting & ~SETTINGS.topic & ~(text === undefined ? SETTINGS.stream : 0);
@@ -586,8 +586,8 @@ function* inBodies(lines: readonly MessageLine[]): Generator<readonly MessageLin
 }
 
 /**
- * Returns the channel from the point of view of the user, or `undefined` if Jindou cannot have such
- * a channel.
+ * Returns the channel from the user's point of view, or `undefined` if Jindou cannot have such a
+ * channel.
  */
 function seenBy(uid: string, storedId: string, type: number) {
   if (type === GROUP_CHANNEL) return { id: storedId, type };

@@ -1,4 +1,4 @@
-// Reads the listings of a WuKongIM server page by page. Each listing has its own form of paging. A
+// Reads the listings of a WuKongIM server page by page. Each listing is paginated differently. A
 // row with an unexpected form is an error and is not skipped.
 
 import { GROUP_CHANNEL, isId } from "../../../broker/model.ts";
@@ -27,7 +27,7 @@ interface SourceDevice {
 }
 
 export interface SourceChannel {
-  /** Both uids, joined by `@`, for a personal channel with messages. */
+  /** Channel id. For a personal channel with messages, both uids joined by `@`. */
   readonly id: string;
   readonly type: number;
 }
@@ -68,7 +68,7 @@ interface LogEntry {
 export interface SourceConversation {
   readonly uid: string;
   readonly isCommand: boolean;
-  /** Both uids, joined by `@`, for a personal channel. */
+  /** Channel id. For a personal channel, both uids joined by `@`. */
   readonly channelId: string;
   readonly channelType: number;
   readonly lastSeq: number;
@@ -212,14 +212,14 @@ export async function* logEntries(source: Source, nodeId: string): AsyncGenerato
 export interface ReadChannel {
   readonly channelId: string;
   readonly channelType: number;
-  /** A user of the channel. Any uid for a group. */
+  /** A user of the channel, or any uid for a group. */
   readonly loginUid: string;
 }
 
 /**
- * Returns up to `limit` messages from `fromSeq` on, or the newest messages if `fromSeq` is 0. A
- * page with fewer messages is the last page. The channel must be in the listing of channels with a
- * log. If it is not, the call creates the channel on the server.
+ * Returns up to `limit` messages, starting at `fromSeq`, or the newest messages if `fromSeq` is 0.
+ * A page with fewer messages is the last page. The channel must be in the listing of channels with
+ * a log. If it is not, the call creates the channel on the server.
  */
 export async function messagesOf(
   source: Source,
@@ -283,7 +283,7 @@ interface Recents {
 
 /**
  * Returns the number and the first seq of the newest messages that a user sees in each
- * conversation, by `<type>:<id>` of the channel.
+ * conversation, by the channel's `<type>:<id>`.
  */
 export async function recentsOf(
   source: Source,
@@ -305,8 +305,7 @@ export async function recentsOf(
 }
 
 /**
- * Returns the unread counts of a user by `<type>:<id>` of the channel. The call exists on both
- * servers.
+ * Returns a user's unread counts, by the channel's `<type>:<id>`. The call exists on both servers.
  */
 export async function unreadOf(
   post: (body: object) => Promise<unknown>,

@@ -16,13 +16,13 @@ export interface SourceOptions {
   /** `managerToken` of the server, or "". */
   readonly token: string;
   readonly rowsPerSecond: number;
-  /** Milliseconds before the first repetition of a failed call. The default is 500. */
+  /** Milliseconds before a failed call is first retried. The default is 500. */
   readonly retryMs?: number;
 }
 
 /**
- * Thrown if a call to the server or to the node fails. The message consists of whole sentences for
- * the user of the command.
+ * Error that is thrown if a call to the server or to the node fails. The message consists of whole
+ * sentences for the user of the command.
  */
 export class SourceError extends Error {
   override readonly name = "SourceError";
@@ -43,8 +43,8 @@ export class Source {
   }
 
   /**
-   * Returns the JSON of the reply to GET. Numbers with 16 digits or more are strings. Repeats a
-   * call that fails. Throws a SourceError.
+   * Returns the JSON of the reply to GET. Numbers with 16 digits or more are strings. Retries calls
+   * that may succeed later. Throws a SourceError if the server cannot be read.
    */
   get(path: string): Promise<unknown> {
     return this.#call(path, undefined);

@@ -45,7 +45,7 @@ interface Finding {
   readonly examples: string[];
 }
 
-/** Counts of the report. The field names are those of the JSON output. */
+/** Counts in the report. The JSON output has the same field names. */
 interface Counts {
   nodes: number;
   devices: number;
@@ -66,7 +66,7 @@ export interface Survey {
 }
 
 interface SurveyOptions extends SourceOptions {
-  /** Reports the progress to the user of the command. */
+  /** Reports progress to the user of the command. */
   note(line: string): void;
 }
 

@@ -16,7 +16,7 @@ export interface TargetOptions {
 }
 
 interface RefusedLine {
-  /** Number of the line, counted from 1. */
+  /** Line number, starting at 1. */
   readonly line: number;
   readonly code: string;
   readonly message: string;
@@ -69,7 +69,7 @@ export class Target {
     return reply as unknown as LineCounts; // see docs/http.md
   }
 
-  /** Calls the node with a JSON body and returns the JSON of the reply. */
+  /** Calls the node with a JSON body and returns the reply's JSON. */
   post(path: string, body: object): Promise<unknown> {
     return this.#call(path, JSON.stringify(body));
   }

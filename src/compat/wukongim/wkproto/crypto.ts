@@ -1,5 +1,5 @@
-// Key agreement, encryption and signatures of WKProto. The weak algorithms (64 random bits of key,
-// a constant IV, MD5) are part of the protocol. Only TLS protects a connection.
+// Key agreement, encryption and signatures of WKProto. The weak algorithms (a key with 64 random
+// bits, a constant IV, MD5) are part of the protocol. Only TLS protects a connection.
 
 import {
   type Cipher,

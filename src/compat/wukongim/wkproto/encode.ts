@@ -1,4 +1,4 @@
-// Writes the packets of the server. Each packet is a separate WebSocket message, because some
+// Writes the server's packets. Each packet is a separate WebSocket message, because some
 // clients lose packets that share a message. Owns the memory in which packets are written.
 // docs/compat/wkproto.md describes the layouts.
 
@@ -130,7 +130,7 @@ export class EncryptedRecv {
 }
 
 /**
- * Placeholder of a msgKey. A search in the packet finds its offset, because no earlier field
+ * Placeholder for the msgKey. A search in the packet finds its offset, because no earlier field
  * contains 32 zero bytes in a row.
  */
 const NO_KEY = "\0".repeat(32);

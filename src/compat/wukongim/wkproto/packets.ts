@@ -33,7 +33,7 @@ export const PACKETS = {
 
 /** Flags in the first byte of SEND, SENDACK, RECV and RECVACK. */
 export const FLAGS = { noPersist: 1, redDot: 2, syncOnce: 4 } as const;
-/** Flag in the first byte of CONNACK: the packet contains the server's version. */
+/** Flag in the first byte of a CONNACK that contains the server's version. */
 export const HAS_SERVER_VERSION = 1;
 
 export const SETTINGS = { topic: 0x08, stream: 0x02 } as const;

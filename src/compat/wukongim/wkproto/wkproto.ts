@@ -85,8 +85,8 @@ const NO_FRAMES: Frames = [];
 const BAD_KEY = "clientKey must be an X25519 public key in base64";
 
 /**
- * A ref contains the fields of a request that its reply repeats. Requests without a reply have the
- * ref 0.
+ * A ref contains the fields of a request that its reply repeats. It is 0 if the reply repeats none,
+ * or if there is no reply.
  *
  *   bits 0 to 31    `clientSeq` of a SEND
  *   bits 32 to 35   flags of a SEND
@@ -98,8 +98,8 @@ const SEND_REF: Ref = 2 ** 37;
 const FLAGS_UNIT = 2 ** 32;
 
 /**
- * Reason code for each close reason. It is sent in DISCONNECT, or in CONNACK if CONNACK was not
- * sent yet. 0 means that neither packet is sent, because clients do not reconnect after either
+ * Reason code for each close reason. It is sent in DISCONNECT, or in CONNACK if CONNACK has not
+ * been sent yet. 0 means that neither packet is sent, because clients do not reconnect after either
  * packet. After `replaced` and `goodbye`, clients need no packet.
  */
 const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
@@ -119,7 +119,7 @@ const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
   banned: BANNED_REASON,
 };
 
-/** Name of the protocol, also as a subprotocol of WebSocket. */
+/** Name of the protocol, also used as the WebSocket subprotocol. */
 export const WKPROTO = "wkproto";
 
 export function createWkproto(
@@ -156,7 +156,7 @@ class WkprotoCodec implements Codec {
   #clientTimestamp = 0n;
   #clientKey = "";
   #cipher: PayloadCipher | undefined;
-  /** Keys to send in CONNACK, `undefined` after CONNACK was sent. */
+  /** Keys to send in CONNACK. `undefined` if there are none or CONNACK has been sent. */
   #keys: ServerKeys | undefined;
 
   constructor(limits: WkprotoLimits, cachedRecvs: CachedRecvs, isPrivate: boolean) {
