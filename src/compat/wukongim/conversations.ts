@@ -70,7 +70,7 @@ export const conversationBodies = {
           minimum: 0,
           maximum: MAX_PAGE,
           description:
-            "Number of the page, beginning with 1. A conversation that moves between two calls may be missing or returned twice; use `cursor` instead. 0 or absent means that the result is not paginated",
+            "Page number, starting at 1. A conversation that moves between two calls may be missing or returned twice; use `cursor` to avoid this. 0 or absent means that the result is not paginated",
         }),
       ),
       page_size: Type.Optional(

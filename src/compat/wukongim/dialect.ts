@@ -129,7 +129,7 @@ const errorBody = Type.Object(
     msg: Type.String({ description: "Error message in English" }),
     status: Type.Integer({
       description:
-        "HTTP status of the error. It is 403 in a reply with the HTTP status 400 if the credential lacks a permission",
+        "HTTP status of the error. If the credential lacks a permission, it is 403, although the reply itself has the HTTP status 400",
     }),
   },
   {
@@ -187,7 +187,7 @@ const BODIES: ReadonlyMap<TSchema | undefined, TSchema> = new Map<TSchema | unde
       {
         username: Type.String({ description: "Name of the account" }),
         token: Type.String({ description: "Access token" }),
-        exp: Type.Integer({ description: "Time of expiry in Unix seconds" }),
+        exp: Type.Integer({ description: "Expiry time in Unix seconds" }),
         permissions: Type.String({ description: "Permissions, separated by commas" }),
       },
       { title: "Login", description: "An access token and its account" },
@@ -269,7 +269,7 @@ function channelRows(
       ...bodies.create.properties,
       reset: Type.Optional(flag("1: these subscribers replace the existing ones")),
     },
-    { title: "ChannelRequest", description: "Channel to create or to change" },
+    { title: "ChannelRequest", description: "Channel to create or change" },
   );
 
   /** Creates or changes a channel. For a personal channel, `ban` also bans the account. */

@@ -147,7 +147,7 @@ export const eventPageBody = Type.Object(
       {
         client_msg_no: replies.text("client_msg_no of the stream's message"),
         from_msg_event_seq: eventSeq("from_msg_event_seq of the request"),
-        next_msg_event_seq: eventSeq("Number of the last event of the reply"),
+        next_msg_event_seq: eventSeq("Number of the last event in the reply"),
         more: flag("1: there are more events"),
         events: Type.Array(
           Type.Object({

@@ -359,7 +359,7 @@ function beganElsewhere(): BrokerError {
 function snapshotAfterText(): BrokerError {
   return refused(
     "event_type",
-    "must not be stream.snapshot after the stream has text. Text can only be added; send a stream.delta.",
+    "must not be stream.snapshot once the stream has text. Text can only be added; send a stream.delta.",
   );
 }
 

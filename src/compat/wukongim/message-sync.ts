@@ -143,7 +143,7 @@ export const syncBodies = {
   ),
   commands: Type.Object(
     {
-      uid: id("User of the commands"),
+      uid: id("User who received the commands"),
       limit: Type.Optional(
         Type.Integer({
           minimum: 0,
@@ -160,7 +160,7 @@ export const syncBodies = {
   ),
   commandsRead: Type.Object(
     {
-      uid: id("User of the commands"),
+      uid: id("User who received the commands"),
       last_message_seq: Type.Integer({
         minimum: 1,
         maximum: MAX_SEQ,

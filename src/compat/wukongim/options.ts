@@ -19,7 +19,7 @@ export const clusterProperties = {
     maxLength: 512,
     pattern: "^([A-Za-z0-9._~\\[\\]:-]+:\\d{1,5})?$",
     description:
-      "Address at which clients reach `protocol.wkproto.listen` of this node, as host:port. `GET /route` returns it as `tcp_addr`. An empty value means that no address is configured.",
+      "Address at which clients reach this node's `protocol.wkproto.listen`, as host:port. `GET /route` returns it as `tcp_addr`. An empty value means that no address is configured.",
   }),
 };
 

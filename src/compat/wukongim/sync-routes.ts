@@ -169,7 +169,7 @@ function conversationRoutes(ports: SyncPorts, toSyncedJson: SyncedJson): readonl
       ...common,
       path: "/conversation/sync",
       operation: "listConversations",
-      summary: "Lists a user's conversations. Those with the newest messages come first",
+      summary: "Lists a user's conversations, ordered by their newest message, newest first",
       body: conversationBodies.sync,
       success: {
         description:
@@ -197,7 +197,7 @@ function conversationRoutes(ports: SyncPorts, toSyncedJson: SyncedJson): readonl
       summary: "Returns a user's conversations in the given channels",
       body: conversationBodies.byChannels,
       success: {
-        description: "Conversations. Channels without messages for the user are left out",
+        description: "Conversations. Channels without messages for the user are omitted",
         body: replies.conversationsBody,
       },
       errors: ["bad_id"],

@@ -73,7 +73,7 @@ const syncedMessage = Type.Object(
     ),
     setting: Type.Integer({
       description:
-        "Bits that the client sent, plus 2 for the message of a stream and 8 for a message with a topic",
+        "Bits that the client sent, plus 2 for a stream's message and 8 for a message with a topic",
     }),
     end: Type.Optional(Type.Literal(1, { description: "1: the stream has ended" })),
     end_reason: Type.Optional(
@@ -102,7 +102,7 @@ const syncedMessage = Type.Object(
   },
   {
     title: "SyncedMessage",
-    description: "A message in WuKongIM's shape",
+    description: "A message in WuKongIM's format",
     examples: [SYNCED_EXAMPLE],
   },
 );
@@ -116,7 +116,7 @@ export const syncedPageBody = Type.Object(
   },
   {
     title: "SyncedMessages",
-    description: "Messages in WuKongIM's shape",
+    description: "Messages in WuKongIM's format",
     examples: [
       {
         start_message_seq: 0,

@@ -74,7 +74,7 @@ t.test(
     const total = (await node.call("/admin/import")).body.stored.message;
     t.match(JSON.parse(last.stdout), { differences: [], compared: total, closed: 1 });
     t.match(JSON.parse(last.stdout).warnings, [
-      /^\d+ conversations of the server are not on the node/,
+      /^\d+ conversations on the server are missing from the node/,
     ]);
     t.equal((await node.call("/readyz")).status, 200);
     t.match(
@@ -132,7 +132,7 @@ t.test(
       path.startsWith("/cluster/logs") ? { status: 404, body: "" } : undefined;
     const { code, stdout, stderr } = await runImport(t, source, node, ["--close"]);
     t.equal(code, 0, stdout + stderr);
-    t.match(JSON.parse(stdout).warnings[0], /^The logs of the server cannot be read/);
+    t.match(JSON.parse(stdout).warnings[0], /^The server's logs cannot be read/);
     const { body } = await node.call("/conversation/sync", { uid: "kim", msg_count: 100 });
     const club = body.find((row: { readonly channel_id: string }) => row.channel_id === "club");
     t.same(

@@ -125,7 +125,7 @@ t.test("a dry run repeats failed calls, and explains a failure that persists", a
   brokenRow(source, '{"data":[{"uid":7}],"more":0}');
   t.match(await report(t, source.url, [], env), { code: 1, stderr: /no valid field uid/ });
   brokenRow(source, '{"data":"none"}');
-  t.match(await report(t, source.url, [], env), { code: 1, stderr: /is not that of a WuKongIM/ });
+  t.match(await report(t, source.url, [], env), { code: 1, stderr: /is not from a WuKongIM/ });
 });
 
 t.test("an import with a missing or invalid argument is refused with an explanation", async (t) => {

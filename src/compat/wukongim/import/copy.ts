@@ -224,7 +224,7 @@ class Copy {
       this.#flags.clear();
       this.#deletions.clear();
       this.#warnings.push(
-        `The logs of the server cannot be read, so the flags large, send_ban and allow_stranger are unknown and count as 0. Set them with --channels. (${error.message})`,
+        `The server's logs cannot be read, so the flags large, send_ban and allow_stranger are unknown and count as 0. Set them with --channels. (${error.message})`,
       );
       await this.#inferDeletions();
     }
@@ -485,7 +485,7 @@ class Copy {
     });
     if (missingCount > 0)
       this.#warnings.push(
-        `${missingCount} conversations of the server are not on the node, because the group was disbanded or the user is not a member of it: ${missing.join(", ")}${missingCount > missing.length ? ", …" : ""}`,
+        `${missingCount} conversations on the server are missing from the node, because the group was disbanded or the user is not a member of it: ${missing.join(", ")}${missingCount > missing.length ? ", …" : ""}`,
       );
   }
 

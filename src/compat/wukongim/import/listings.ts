@@ -364,12 +364,12 @@ function number(row: Row, field: string): number {
 
 function unexpected(path: string): SourceError {
   return new SourceError(
-    `The reply to ${path} is not that of a WuKongIM 2.2 server. Check the address in --from.`,
+    `The reply to ${path} is not from a WuKongIM 2.2 server. Check the address in --from.`,
   );
 }
 
 function unexpectedField(field: string): SourceError {
   return new SourceError(
-    `A row of the server has no valid field ${field}. Check that the address in --from is that of a WuKongIM 2.2 server.`,
+    `A row from the server has no valid ${field} field. Check that --from is the address of a WuKongIM 2.2 server.`,
   );
 }

@@ -118,7 +118,7 @@ export class Source {
     const { url, token } = this.#options;
     return token === ""
       ? `The server at ${url.origin} needs a token. Set JINDOU_IMPORT_TOKEN to its managerToken, or JINDOU_IMPORT_TOKEN_FILE to a file that contains it.`
-      : `The server at ${url.origin} rejects the token in JINDOU_IMPORT_TOKEN. Set it to the managerToken of the server.`;
+      : `The server at ${url.origin} rejects the token in JINDOU_IMPORT_TOKEN. Set it to the server's managerToken.`;
   }
 
   #problem(path: string, reason: string): SourceError {

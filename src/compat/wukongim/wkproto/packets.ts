@@ -168,7 +168,7 @@ function lengthOf(data: Buffer): { at: number; bytes: number } | undefined {
     if (bytes === 0) throw framingError("The packet has no body");
     return { at: 2 + i, bytes };
   }
-  throw framingError("The length of the packet has more than 4 bytes");
+  throw framingError("The packet's length field has more than 4 bytes");
 }
 
 function framingError(problem: string): FrameError {
