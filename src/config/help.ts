@@ -1,5 +1,5 @@
-// The output of `jindou --help` and `jindou --version`. Must not import the schema of the
-// configuration, because these two flags must not wait until the schema is loaded.
+// The output of `jindou --help` and `jindou --version`. Must not import the configuration schema,
+// because these two flags must not wait until the schema is loaded.
 
 import { readFileSync } from "node:fs";
 

@@ -1,8 +1,8 @@
-// Checks the entries of `client.allowedOrigins`. An entry that matches no origin of a browser would
-// allow nothing, and the operator would notice that only in production.
+// Checks the entries of `client.allowedOrigins`. An entry that matches no origin that browsers send
+// would allow nothing, and the operator would notice that only in production.
 
 /**
- * Value of the header `Origin` for pages without an origin, such as local files and sandboxed
+ * Value of the `Origin` header for pages without an origin, such as local files and sandboxed
  * frames.
  */
 export const NO_ORIGIN = "null";

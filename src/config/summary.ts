@@ -146,7 +146,7 @@ function valueAt(config: unknown, path: readonly string[]): unknown {
 /** Text that replaces a secret. An empty secret is shown as empty. */
 export const MASK = "******";
 
-/** Returns all secrets and the password in redis.url, each in plain and in URL-encoded form. */
+/** Returns all secrets and the password in redis.url, each both in plain and URL-encoded form. */
 export function secretsOf(config: Config): readonly string[] {
   const secrets = collectSecrets(config, plainSchema);
   const address = parseRedisUrl(config.redis.url);
