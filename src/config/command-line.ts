@@ -133,6 +133,6 @@ function readCommand(words: readonly string[]): Command {
     throw new ConfigError([`Write the command ${word} before its flags: jindou ${word} …`]);
   const suggestion = nearest(word, [...Object.keys(COMMANDS), ...Object.keys(CLIENT_COMMANDS)]);
   throw new ConfigError([
-    `${JSON.stringify(word)} is not a command of jindou${didYouMean(suggestion)}`,
+    `${JSON.stringify(word)} is not a jindou command${didYouMean(suggestion)}`,
   ]);
 }

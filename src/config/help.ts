@@ -80,6 +80,6 @@ Options:
 Every key can also be set in the environment, for example JINDOU_CLIENT_LISTEN.
 docs/configuration.md lists all keys with their defaults.
 Exit codes: 0 success, 1 failure, 2 invalid command line or configuration, 3 (commands that call a
-node) the node does not answer.
+node) the node does not respond.
 `;
 }

@@ -108,7 +108,7 @@ function wkprotoListener({ api, client, auth, protocol }: Config): readonly stri
   });
   if (auth.clients === "none" && !isLoopback(own.host) && !allowUnauthenticated)
     problems.push(
-      `auth.clients is none, so any program that reaches ${name} could connect as any user, and no check of the header Origin protects that port. Set auth.clients to token, set ${name} (JINDOU_PROTOCOL_WKPROTO_LISTEN) to 127.0.0.1:5100, or set protocol.wkproto.allowUnauthenticated to true.`,
+      `auth.clients is none, so any program that reaches ${name} could connect as any user, and no check of the Origin header protects that port. Set auth.clients to token, set ${name} (JINDOU_PROTOCOL_WKPROTO_LISTEN) to 127.0.0.1:5100, or set protocol.wkproto.allowUnauthenticated to true.`,
     );
   return [...address(name, listen), ...problems];
 }

@@ -77,8 +77,8 @@ export function demoAddress(config: Config, apiPort: number): string | undefined
 
 const CLIENT_ACCESS = {
   token: "token from POST /user/token",
-  jwt: "JWT of your issuer",
-  "token+jwt": "token from POST /user/token, or JWT of your issuer",
+  jwt: "JWT from your issuer",
+  "token+jwt": "token from POST /user/token, or JWT from your issuer",
   none: "no authentication: a client connects as any user it names",
 } as const satisfies Record<Config["auth"]["clients"], string>;
 
