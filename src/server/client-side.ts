@@ -31,8 +31,8 @@ import { gatedSockets } from "./gate.ts";
 import { errorLog, hasData, type Node } from "./node.ts";
 
 /**
- * Maximum number of payload bytes in one page of a resume, of history or of conversations on a
- * socket.
+ * Maximum number of payload bytes in one page that a client on a socket reads, of missed messages,
+ * history or conversations.
  */
 const PAGE_BYTES = 131_072;
 const PAGE_MESSAGES = 200;
@@ -55,7 +55,7 @@ interface Delivery {
   readonly watch: PresenceWatch;
 }
 
-/** Creates the delivery. `topics.publisher` must be set later, after the listeners were created. */
+/** Creates the delivery. `topics.publisher` must be set once the listeners have been created. */
 export function createDelivery(
   node: Node,
   topics: { readonly publisher?: TopicPublisher },

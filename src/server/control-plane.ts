@@ -142,8 +142,8 @@ export function createApi(
 }
 
 /**
- * Folder of the pages, which the build writes. A node that runs from its source files uses the same
- * folder.
+ * Folder into which the build writes the pages. A node that runs from its source files uses the
+ * same folder.
  */
 const BUILT_PAGES = new URL("../../dist/pages/", import.meta.url);
 
@@ -151,7 +151,7 @@ function readBuiltPage(path: string): Promise<Uint8Array> {
   return readFile(new URL(path, BUILT_PAGES));
 }
 
-/** Addresses at which a page on this machine reaches a listener on all addresses or on loopback. */
+/** Host that a page on this machine uses instead of the host that a listener is bound to. */
 const LOCAL_NAMES: ReadonlyMap<string, string> = new Map([
   ["0.0.0.0", "127.0.0.1"],
   ["::", "localhost"],
@@ -222,7 +222,7 @@ export function createViewerApi(node: Node, managers: Managers): HttpEndpoint {
 }
 
 /**
- * Returns the API's log. It omits errors that result from an outage which is already in the log.
+ * Returns the API's log. It omits errors that result from an outage that has already been logged.
  */
 function apiLog({ logger, drivers }: Node): ApiLog {
   const log = roomLogger(logger, "api");

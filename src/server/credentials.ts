@@ -1,4 +1,4 @@
-// Decides which backend calls need a credential, and creates the check of clients' credentials.
+// Decides whether backend calls need a credential, and creates the check of clients' credentials.
 // State: the users whose wrong device flag has been logged.
 
 import { credentialRule } from "../api/protected-mode.ts";

@@ -1,5 +1,5 @@
 // The types of a node's drivers (its store and its cluster), and the values that both kinds of
-// drivers need. Must not import code of a store or a cluster, because only one kind is loaded.
+// drivers need. Must not import store or cluster code, because only one kind is loaded.
 
 import {
   type Clock,
@@ -42,8 +42,8 @@ export interface Drivers {
    */
   reach(): Promise<void>;
   /**
-   * Returns the reason for the last failure of `reach`, or of one of its attempts to connect.
-   * `undefined` if nothing has failed.
+   * Returns the reason for the last failure of `reach`, or of one of its connection attempts.
+   * Returns `undefined` if nothing has failed.
    */
   reason(): string | undefined;
   /** Returns true if the error results from a Redis outage, which is logged only once. */

@@ -11,7 +11,7 @@ const EMBEDDED_MAX_BYTES = 1024 ** 3;
 const REDIS_MAX_BYTES = 256 * 1024 ** 2;
 
 /**
- * Returns the positions up to which webhooks no longer need events, or `undefined` without
+ * Returns the positions up to which webhooks no longer need events, or `undefined` if there are no
  * webhooks.
  */
 type NeededEvents = () => Promise<readonly EventPosition[] | undefined>;

@@ -29,7 +29,7 @@ interface Listeners {
   readonly api: Listener;
   readonly compat: Listener | undefined;
   readonly client: Listener;
-  /** Listener of WKProto over TCP, or `undefined` if none is configured. */
+  /** Listener for WKProto over TCP, or `undefined` if none is configured. */
   readonly wkproto: Listener | undefined;
   /** Publishes frames to the client sockets of all listeners. */
   readonly publisher: TopicPublisher;

@@ -89,7 +89,7 @@ export interface Node extends ServerDeps {
   readonly tokens: TokenGate;
   /** User rate limits, for frames and for requests to `/stream`. */
   readonly rates: UserRates;
-  /** Numbers of messages and events sent to each channel through this node. */
+  /** Number of messages and events sent to each channel through this node. */
   readonly activity: ChannelActivity;
   readonly hooks: Hooks | undefined;
   readonly messages: Messages;
@@ -278,8 +278,8 @@ function memoryLimit(): number {
 }
 
 /**
- * Returns the milliseconds after which a call that is in progress now can no longer store anything.
- * Calls that may wait longer, for a body or a hook, are refused when an import is open.
+ * Returns the number of milliseconds after which a call that is in progress now can no longer store
+ * anything. Calls that may wait longer, for a body or a hook, are refused while an import is open.
  */
 function quietMs({ redis }: Config): number {
   return redis.url === "" ? LOCAL_QUIET_MS : redis.timeoutMs;
@@ -404,8 +404,7 @@ export function errorLog(
 }
 
 /**
- * Returns false while the node starts, which includes the wait for its store and a migration of its
- * data.
+ * Returns false while the node starts, which includes waiting for its store and migrating its data.
  */
 export function hasData({ status }: Pick<Node, "status">): boolean {
   return status !== "starting" && status !== "waiting";

@@ -14,8 +14,8 @@ const KEEP_MS = 60_000;
 
 export interface NodePush {
   /**
-   * Receives acknowledgements and background states from the sessions of this node. `undefined` in
-   * the dialect `wukongim`, whose rule for push notifications ignores them.
+   * Receives acknowledgements and background states from this node's sessions. `undefined` in the
+   * `wukongim` dialect, whose rule for push notifications ignores them.
    */
   readonly signals: OperationPorts["push"];
   start(): Promise<void>;

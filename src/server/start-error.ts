@@ -13,8 +13,8 @@ export class StartError extends Error {
 }
 
 /**
- * Returns the message without a full stop. If it is the default message of its code, appends the
- * cause.
+ * Returns the error's message without a full stop. If it is the default message for the error code,
+ * appends the cause.
  */
 export function reasonOf(error: unknown): string {
   const message = messageOf(error);

@@ -1,4 +1,4 @@
-// Waits during the start of a node until its store can be used. Meanwhile the API is open. Keeps no
+// Makes a starting node wait until its store can be used. Meanwhile, the API is open. Keeps no
 // state.
 
 import { setTimeout as pause } from "node:timers/promises";

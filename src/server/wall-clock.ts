@@ -1,4 +1,4 @@
-// The system clock, for the times and message ids of the store. State: the last valid time. Never
+// The system clock, for the store's times and message ids. State: the last valid time. Never
 // returns a time after LATEST_TIME_MS [decisions: A time is only a time].
 
 import { LATEST_TIME_MS } from "../broker/model.ts";
