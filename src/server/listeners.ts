@@ -177,7 +177,7 @@ export async function startListener(
     return await listener.start();
   } catch (error) {
     throw new StartError(
-      `${reasonOf(error)}; set ${setting} (${VARIABLES[setting]}) to another address`,
+      `${reasonOf(error)}; set ${setting} (${VARIABLES[setting]}) to a different address`,
     );
   }
 }

@@ -12,7 +12,7 @@ import { reasonOf, StartError } from "./start-error.ts";
 const OPEN_API_MS = 1000;
 const RETRY_MS = 500;
 const LOG_MS = 5000;
-const NO_REASON = "Redis has not answered yet";
+const NO_REASON = "Redis has not responded yet";
 
 interface WaitPorts {
   readonly openApi: () => Promise<unknown>;
