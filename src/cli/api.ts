@@ -9,7 +9,7 @@ import { CommandError, FAILED, NO_ANSWER, usageError } from "./command-error.ts"
 
 const TIMEOUT_MS = 10_000;
 
-/** Parts of the configuration that are needed for calling a node. */
+/** Parts of the configuration that are needed to call a node. */
 export interface ApiConfig {
   readonly api: {
     readonly listen: string;

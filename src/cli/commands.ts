@@ -66,7 +66,7 @@ export async function registerToken(
     device_level: device.deviceLevel,
   };
   const { status } = await api.call("/user/token", registered);
-  // In the dialect `wukongim`, the reply for a banned account is 200 with a different `status`.
+  // In the `wukongim` dialect, the reply for a banned account is 200 with a different `status`.
   if (status === "ok" || status === 200) return registered;
   throw new CommandError(`The account ${printable(device.uid)} is banned or disbanded.`, FAILED);
 }

@@ -1,4 +1,4 @@
-// The command `jindou watch`: opens a client session of a user and prints the user's messages,
+// The command `jindou watch`: opens a client session for a user and prints the user's messages,
 // streams and events until the process is stopped.
 
 import type { Client, LiveStream, ReceivedEvent, ReceivedMessage, Stream } from "../client/api.ts";
