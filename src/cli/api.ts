@@ -59,11 +59,11 @@ export class Api {
     }).catch((error: unknown) => {
       throw new CommandError(noAnswer(this.url, error), NO_ANSWER);
     });
-    if (status === 401 && text === "") return { status, body: {} }; // in the dialect `wukongim`
+    if (status === 401 && text === "") return { status, body: {} }; // in the `wukongim` dialect
     const reply = parseReply(text);
     if (reply === undefined)
       throw new CommandError(
-        `${this.url.origin} answered with the status ${status}, but is not the API of Jindou. Name the API with --api.`,
+        `${this.url.origin} responded with the status ${status}, but is not the API of Jindou. Name the API with --api.`,
         NO_ANSWER,
       );
     return { status, body: reply };

@@ -99,8 +99,8 @@ export async function importFrom(
   if (differences.length === 0 || isClosed) return;
   throw new CommandError(
     isLast
-      ? "Both sides differ, so the import was not closed. Repeat the command, or add --accept-differences."
-      : "Both sides differ. Repeat the command.",
+      ? "The two sides differ, so the import was not closed. Repeat the command, or add --accept-differences."
+      : "The two sides differ. Repeat the command.",
     FAILED,
   );
 }
@@ -167,7 +167,7 @@ function linesOf(
     if (line.trim() === "") return false;
     if (kinds.includes(kindOf(line))) return true;
     throw new CommandError(
-      `Line ${at + 1} of ${file} in --${flag} is not a JSON object whose field kind is one of ${kinds.join(", ")}.`,
+      `Line ${at + 1} of ${file} in --${flag} is not a JSON object whose kind field is one of ${kinds.join(", ")}.`,
       INVALID,
     );
   });

@@ -24,7 +24,7 @@ interface Usage {
   readonly example: string;
 }
 
-const DEVICE = { value: "<device>", text: "class of the device: app, web or desktop" };
+const DEVICE = { value: "<device>", text: "device class: app, web or desktop" };
 const GROUP = { value: "<id>", text: "the group" };
 
 const USAGES: Readonly<Record<ClientCommand, Usage>> = {
@@ -81,7 +81,7 @@ const USAGES: Readonly<Record<ClientCommand, Usage>> = {
     arguments: "<uid>",
     maxWords: 1,
     about: `Connects as a client of the user and prints messages, streams and events as they arrive, until
-Ctrl-C. Reconnects by itself. The user is online meanwhile. Commands stay in the user's inbox.
+Ctrl-C. Reconnects automatically. Meanwhile, the user is online. Commands stay in the user's inbox.
 The token comes from the environment variable ${USER_TOKEN_ENV}, or from the file that
 ${USER_TOKEN_ENV}_FILE names. Without a token, the command registers a new one for the user's
 desktop class, as jindou token does.`,
@@ -110,7 +110,7 @@ desktop class, as jindou token does.`,
     arguments: "wukongim --from=<url> (--dry-run | --to=<url>)",
     maxWords: 1,
     about:
-      "Copies users, channels, messages and read positions of a WuKongIM 2.2 server into an empty Jindou\nnode, which serves no clients until the import is closed. Repeat the command at any time: it\ncontinues after the newest message of each channel. Stop the clients of the old server before the\nlast run, which has --close. With --dry-run, reports what cannot be moved.",
+      "Copies users, channels, messages and read positions from a WuKongIM 2.2 server to an empty Jindou\nnode, which serves no clients until the import is closed. Repeat the command at any time: it\ncontinues after the newest message of each channel. Stop the clients of the old server before the\nlast run, which has --close. With --dry-run, reports what cannot be moved.",
     flags: {
       "dry-run": { text: "report only" },
       to: {
@@ -124,14 +124,14 @@ desktop class, as jindou token does.`,
         value: "<scope>",
         text: "all: compare the whole history (default with --close); new: only what this run stores",
       },
-      "accept-differences": { text: "close the import even if both sides differ" },
+      "accept-differences": { text: "close the import even if the two sides differ" },
       users: {
         value: "<file>",
-        text: "further lines of POST /admin/import about users (NDJSON)",
+        text: "additional lines for POST /admin/import about users (NDJSON)",
       },
       channels: {
         value: "<file>",
-        text: "further lines of POST /admin/import about channels, their members and lists",
+        text: "additional lines for POST /admin/import about channels, their members and lists",
       },
       from: {
         value: "<url>",
@@ -157,12 +157,12 @@ or JINDOU_ADMIN_PASSWORD for the manager admin. With _FILE at the end, the varia
 that contains the secret.`;
 
 const NODE_EXITS = `Exit codes: 0 success, 1 rejected by the node or not ready, 2 invalid arguments or settings, 3 no
-answer from the node.`;
-const IMPORT_CREDENTIALS = `The managerToken of the server, if it has one, comes from the environment variable
-${IMPORT_TOKEN_ENV}, or from the file that ${IMPORT_TOKEN_ENV}_FILE names. The credential of the node comes from
+response from the node.`;
+const IMPORT_CREDENTIALS = `The server's managerToken, if it has one, comes from the environment variable
+${IMPORT_TOKEN_ENV}, or from the file that ${IMPORT_TOKEN_ENV}_FILE names. The node's credential comes from
 ${TARGET_TOKEN_ENV} in the same way.`;
 const IMPORT_EXITS =
-  "Exit codes: 0 success, 1 a server cannot be called or both sides differ, 2 invalid arguments or\nsettings.";
+  "Exit codes: 0 success, 1 a server cannot be called or the two sides differ, 2 invalid arguments\nor settings.";
 
 /** Matches the names of flags that users may try to pass a credential with. */
 const SECRET_FLAGS = /token|password|secret|credential/i;

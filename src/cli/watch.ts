@@ -87,12 +87,12 @@ function reportConnection(
     if (status === "online") {
       output.note(
         wasOnline
-          ? "Connected again."
+          ? "Reconnected."
           : `Connected to ${url} as ${printable(client.uid)}. Stop with Ctrl-C.`,
       );
       wasOnline = true;
     } else if (status === "offline" && wasOnline)
-      output.note("The connection is lost. Reconnecting until it is back.");
+      output.note("The connection was lost. Reconnecting until it is back.");
   });
   client.on("kicked", ({ reason, message }) =>
     ended.reject(new CommandError(`The node ended the session: ${message} (${reason}).`, FAILED)),
@@ -101,7 +101,7 @@ function reportConnection(
     if (!wasOnline && error.code === "connection_lost")
       ended.reject(
         new CommandError(
-          `No node answers clients at ${url}: ${printable(error.message)}. Name the address for clients with --client.`,
+          `No node accepts clients at ${url}: ${printable(error.message)}. Name the address for clients with --client.`,
           NO_ANSWER,
         ),
       );

@@ -213,7 +213,7 @@ t.test(
       [["history", api, "--with=bob"], 2, /--user=<uid>/],
       [["history", api, "--group=lobby", "--limit=0"], 2, /--limit must be .* 1 to 500/],
       [["history", api, "--group=lobby", "--json=yes"], 2, /--json takes no value/],
-      [["watch", api, client, "alice"], 3, /No node answers clients/, { JINDOU_API_TOKEN: SECRET }],
+      [["watch", api, client, "alice"], 3, /No node accepts clients/, { JINDOU_API_TOKEN: SECRET }],
       [["health", "--api=ftp://host"], 2, /--api must be a URL/],
       [["health"], 2, /JINDOU_API_LISTN.*did you mean/, { JINDOU_API_LISTN: "x" }],
     ];

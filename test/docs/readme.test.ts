@@ -98,7 +98,7 @@ t.test("the commands of the README and of the tour print what the pages say", LO
   const second = openTerminal(t, folder, ports);
   second.type(start);
   await untilReady(second);
-  await alice.untilShown(/^Connected again\.$/m);
+  await alice.untilShown(/^Reconnected\.$/m);
   const lines = (await backend.run("jindou history --group=lobby")).split("\n");
   t.equal(lines[0], history, "the message is stored after the kill");
   t.match(lines[1], /#2 bob: It is a quarter past\. \(stream closed\)$/);
