@@ -52,7 +52,7 @@ export class FairQueue<Item extends Sized> {
   }
 
   /**
-   * Removes and returns the next item. Returns `undefined` if no item waits or the next item
+   * Removes and returns the next item. Returns `undefined` if no item is waiting or the next item
    * exceeds `maxSize`.
    */
   take(maxSize = Number.POSITIVE_INFINITY): Item | undefined {

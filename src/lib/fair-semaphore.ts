@@ -10,7 +10,8 @@ export class FairSemaphore {
   readonly #waiting = new Map<string, (() => void)[]>();
 
   /**
-   * `run` rejects with the error that `full` creates if `maxWaiting` tasks of the key already wait.
+   * `run` rejects with the error that `full` creates if `maxWaiting` tasks for the key are already
+   * waiting.
    */
   constructor(permits: number, maxWaiting: number, full: () => Error) {
     this.#free = permits;

@@ -1,7 +1,6 @@
 // Reads one integer or string from a JSON object, or the items of a JSON array, without creating
-// other values. `JSON.parse` can need more than 10 ms for a malicious document of 60 KB. The
-// duration of this scan depends only on the size. The scan accepts exactly what `JSON.parse`
-// accepts.
+// other values. `JSON.parse` can need more than 10 ms for a malicious 60 KB document. The duration
+// of this scan depends only on the size. The scan accepts exactly what `JSON.parse` accepts.
 
 import { isUtf8 } from "node:buffer";
 

@@ -19,9 +19,9 @@ export class KeyedSequencer {
   }
 
   /**
-   * Waits for `ready`, and for `ready` of the earlier calls of the key. The code directly after
-   * `await enter(…)` runs in the order of the calls. With `followers` = `fail`, the call rejects if
-   * `ready` of an earlier call rejects.
+   * Waits for `ready`, and for the `ready` promises of earlier calls for the key. The code directly
+   * after `await enter(…)` runs in the order of the calls. With `followers` = `fail`, the call
+   * rejects if the `ready` promise of an earlier call rejects.
    */
   async enter<T>(key: string, ready: Promise<T>): Promise<T> {
     const previous = this.#last.get(key);

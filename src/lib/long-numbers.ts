@@ -10,8 +10,8 @@ export function withLongIntegersAsStrings(json: string): string {
 }
 
 /**
- * Parses JSON. In the field `field` of the object, integers with 16 digits or more become strings.
- * In all other fields they become numbers, as usual. Throws a SyntaxError if the JSON is invalid.
+ * Parses JSON. In the top-level field `field`, integers with 16 digits or more become strings. In
+ * all other fields they become numbers, as usual. Throws a SyntaxError if the JSON is invalid.
  */
 export function parseWithLongIntegers(json: string, field: string): unknown {
   const value: unknown = JSON.parse(json);

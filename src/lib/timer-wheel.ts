@@ -1,4 +1,4 @@
-// Calls back for each item at its own time, with a precision of one second. One timer ticks every
+// Calls back for each item at its own time, or up to two seconds later. One timer ticks every
 // second for all items, because a timer for each of tens of thousands of sessions would cost too
 // much. The timer does not keep the process alive.
 
@@ -20,7 +20,7 @@ export class TimerWheel<Item> {
     return this.#ticks.size;
   }
 
-  /** Sets the time until an item is due. The callback may be one second late. */
+  /** Sets the time until an item is due. The callback may be up to two seconds late. */
   set(item: Item, waitMs: number): void {
     this.delete(item);
     const nowMs = performance.now();
