@@ -3,7 +3,7 @@
 
 import type { SocketConstructor, SocketLike } from "jindou-client";
 
-/** The event of a connection that was lost without a close frame. */
+/** Event for a connection that was lost without a close frame. */
 const LOST = new CloseEvent("close", { code: 1006 });
 /** Time until a connection attempt without a network fails. */
 const FAIL_MS = 300;
