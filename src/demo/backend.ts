@@ -18,7 +18,7 @@ async function post(path: string, body: object): Promise<{ stream?: { state: str
     body: JSON.stringify(body),
   });
   const reply = await response.json();
-  if (!response.ok) throw new Error(`${path} was answered with ${response.status}: ${reply.error}`);
+  if (!response.ok) throw new Error(`${path} failed with ${response.status}: ${reply.error}`);
   return reply;
 }
 
