@@ -24,7 +24,7 @@ export type ReadResult<T> =
   | { readonly refusal: HttpReply };
 export type Reader<T> = (request: HttpRequest, adapt?: Adapt) => ReadResult<T>;
 
-/** Converts a parsed JSON body of another dialect to the form that the schemas describe. */
+/** Converts a parsed JSON body from another dialect to the form that the schemas describe. */
 export type Adapt = (body: unknown) => unknown;
 
 /**
@@ -212,7 +212,7 @@ function validatorOf(schema: TSchema): () => Validator {
   };
 }
 
-/** Error in a value, as the fields of an error reply. */
+/** A validation error, as the fields of an error reply. */
 interface Problem {
   readonly code: "bad_id" | "bad_request";
   readonly message: string;
@@ -292,7 +292,7 @@ const PATTERN_MESSAGES: ReadonlyMap<string, string> = new Map([
   [WELL_FORMED_PATTERN, "must be well-formed Unicode"],
 ]);
 
-/** Returns the problems of a value. Never quotes the value from the request. */
+/** Returns the problems with a value. Never quotes the value from the request. */
 function explain(validator: Validator, value: unknown): readonly ErrorDetail[] {
   const details = new Map<string, string>();
   const addDetail = (path: string, message: string) => {

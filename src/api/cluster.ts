@@ -74,8 +74,8 @@ function requireChoice(nodes: readonly NodeInfo[], uid: string): NodeChoice {
 }
 
 /**
- * Differences between nodes that are ignored, because a node's load and number of sessions may be
- * one heartbeat interval old.
+ * Differences in load and in the number of sessions that are ignored, because a node's figures may
+ * be one heartbeat interval old.
  */
 const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;

@@ -114,9 +114,8 @@ async function sendToEach(
 }
 
 /**
- * Returns the clientMsgNo for one recipient's message of a batch. The messages have different
- * values because clients of WuKongIM hide a message whose clientMsgNo they have seen in another
- * channel.
+ * Returns the clientMsgNo of one recipient's message in a batch. The values differ because WuKongIM
+ * clients hide a message whose clientMsgNo they have seen in a different channel.
  */
 function derivedClientMsgNo(batchNo: string, uid: string): string {
   return createHash("sha256").update(`${batchNo}\n${uid}`).digest("base64url");

@@ -12,7 +12,7 @@ type PageName = "demo" | "console";
 export interface DemoSite {
   /** Returns the URL at which a page on this machine can reach the client listener. */
   clientUrl(): string;
-  /** Returns true if clients on a page of this origin may connect. */
+  /** Returns true if clients on a page from this origin may connect. */
   allowsOrigin(origin: string): boolean;
   /** Scheme and `://` of the API. */
   readonly scheme: string;

@@ -59,8 +59,7 @@ export interface StreamRequest {
   readonly fromIndex: number;
   readonly follows: boolean;
   /**
-   * The viewer who made the request. `undefined` if the caller needs a credential of the control
-   * plane.
+   * The viewer who made the request. `undefined` if the caller needs a control-plane credential.
    */
   readonly viewer: Viewer | undefined;
 }

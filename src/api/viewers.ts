@@ -23,7 +23,7 @@ export interface Viewers {
   allowsOrigin(origin: string): boolean;
   /**
    * Checks whether a viewer may use a channel, but does not apply the rules for sending. Returns
-   * the time (Unix milliseconds) at which the feed must end according to the connect hook,
+   * the time (Unix milliseconds) at which the feed must end according to the connect hook, or
    * `undefined` if the hook sets no end. Later checks of an open feed pass no `page` and do not
    * call the hook. Throws `unauthorized`, `token_expired`, `banned`, `not_in_channel`,
    * `refused_by_hook` or `unavailable`. Throws `forbidden` if the token does not allow this use,

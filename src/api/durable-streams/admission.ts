@@ -187,7 +187,7 @@ export function createAdmission(ports: AdmissionPorts): Admission {
         const viewed = viewStream(source, caller.uid);
         return "status" in viewed ? undefined : viewed.name;
       } catch (error) {
-        // These errors would show why the caller may not read the source.
+        // These errors would reveal why the caller may not read the source.
         if (UNREADABLE.has(thrownReply(error).status)) return undefined;
         throw error;
       }

@@ -21,7 +21,7 @@ export function recordsOf(
   return isJsonLog(contentType) ? jsonItems(body) : [body];
 }
 
-/** Returns the records of the frames in the form in which readers of the log receive them. */
+/** Returns the records in the frames, in the form in which readers of the log receive them. */
 export function recordsInPieces(
   pieces: readonly Uint8Array[],
   contentType: string,
