@@ -85,7 +85,7 @@ export const EDGE_ERRORS = {
     status: 409,
     message: "Stream-Seq must be higher than the stream's last Stream-Seq in bytewise comparison",
   },
-  producer_gap: { status: 409, message: "Earlier requests of the producer are missing" },
+  producer_gap: { status: 409, message: "Earlier requests from the producer are missing" },
   producer_fenced: {
     status: 403,
     message: "A producer with this id and a higher Producer-Epoch has written to the stream",

@@ -51,7 +51,7 @@ const eventsQuery = Type.Object({
   channel: Type.Optional(
     Type.String({
       description:
-        "Only events of this channel: `2:<group>`, `1:<uid>@<uid>` with the users in any order, or `1:<uid>` for the channel record of a user",
+        "Only events of this channel: `2:<group>`, `1:<uid>@<uid>` with the users in any order, or `1:<uid>` for a user's channel record",
     }),
   ),
   limit: Type.Optional(
@@ -304,7 +304,7 @@ function requestOf(
     return {
       refusal: errorReply("bad_id", {
         message:
-          "`channel` must be 2:<group>, 1:<uid>@<uid>, or 1:<uid> for the channel record of a user.",
+          "`channel` must be 2:<group>, 1:<uid>@<uid>, or 1:<uid> for a user's channel record.",
       }),
     };
   return {

@@ -29,7 +29,7 @@ const streamState = Type.Enum(["closed", "cancelled", "interrupted"], {
 const uids = Type.Array(uid, { maxItems: MAX_EVENT_UIDS, description: "User ids" });
 
 const CHANNEL = {
-  channel_id: text("Channel id; for the channel record of a user, the uid"),
+  channel_id: text("Channel id; for a user's channel record, the uid"),
   channel_type: channelType,
 };
 const CHANNEL_EXAMPLE = { channel_id: "lobby", channel_type: 2 };
@@ -86,9 +86,9 @@ const sessionData = {
   device_id: text("Id of the device, chosen by the client"),
   conn_id: count("Id of the session as a number, as in /connz"),
   device_online_count: count(
-    "Number of sessions of the user on devices of this type after this change",
+    "Number of the user's sessions on devices of this type after this change",
   ),
-  total_online_count: count("Number of all sessions of the user after this change"),
+  total_online_count: count("Total number of the user's sessions after this change"),
 };
 const SESSION_EXAMPLE = {
   conn_id: 4_142_501_573_165_057,
@@ -186,7 +186,7 @@ const EVENTS = {
     example: { uid: "alice", device_flag: 0, device_level: 1 },
   },
   "session.kicked": {
-    when: "the server ended a session of a user",
+    when: "the server ended a user's session",
     data: Type.Object({
       uid,
       device_flag: deviceFlag("Type of the device"),
@@ -206,12 +206,12 @@ const EVENTS = {
     example: { uid: "alice", device_flag: 0 },
   },
   "session.opened": {
-    when: "a session of a user has begun, but only while an enabled webhook or a reader requests events of this type",
+    when: "a user's session has begun, but only while an enabled webhook or a reader requests events of this type",
     data: Type.Object(sessionData),
     example: { uid: "alice", device_flag: 0, device_id: "phone", ...SESSION_EXAMPLE },
   },
   "session.closed": {
-    when: "a session of a user has ended, but only while an enabled webhook or a reader requests events of this type",
+    when: "a user's session has ended, but only while an enabled webhook or a reader requests events of this type",
     data: Type.Object({
       ...sessionData,
       reason: Type.Optional(
@@ -250,7 +250,7 @@ const EVENTS = {
       to: count("Number of the last lost event"),
       count: count("Number of lost events"),
       types: Type.Optional(
-        Type.Array(text("Type of events"), {
+        Type.Array(text("Event type"), {
           description: "Types that the lost events may have. Absent if they may have any type",
         }),
       ),

@@ -68,7 +68,7 @@ export const eventBody = Type.Object(
         minimum: 0,
         maximum: MAX_EXPIRE_S,
         description:
-          "Seconds from the start of a stream until its message is removed from history. Ignored for events other than a start event. 0 or absent means never",
+          "Seconds from the start of a stream until its message is removed from history. Ignored unless the event is a start event. 0 or absent means never",
       }),
     ),
     event,

@@ -43,7 +43,7 @@ function lineSchemas(maxUids: number) {
     user: Type.Object({
       kind: kind("user"),
       uid: id("User id"),
-      ban: Type.Optional(flag("1: the account is banned. Bans apply only in the dialect wukongim")),
+      ban: Type.Optional(flag("1: the account is banned. Bans apply only in the wukongim dialect")),
     }),
     token: Type.Object({
       kind: kind("token"),
@@ -91,7 +91,7 @@ function lineSchemas(maxUids: number) {
       }),
       message_id: Type.Unsafe<string>({
         type: ["string", "integer"],
-        description: "Id on the source, up to 20 digits",
+        description: "Id on the source server, up to 20 digits",
       }),
       client_msg_no: Type.Optional(
         Type.String({

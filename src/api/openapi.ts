@@ -62,7 +62,7 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
       title: "Jindou control plane",
       version: info.version,
       description:
-        "Each path that can be called with GET can also be called with HEAD. The reply has the status and the headers of GET.",
+        "Each path that can be called with GET can also be called with HEAD. The reply has the same status and headers as the reply to GET.",
       license: { name: "Apache-2.0", identifier: "Apache-2.0" },
     },
     servers: [{ url: "/" }],

@@ -65,7 +65,7 @@ export const apiOptions = Type.Object(
     console: Type.Enum(["on", "off"], {
       default: "on",
       description:
-        "Whether this address serves the operator's console at `/console/`. Its files contain no data of the broker; the console logs in and makes calls like any other client of the API.",
+        "Whether this address serves the operator's console at `/console/`. Its files contain no broker data; the console logs in and calls the API like any other client.",
     }),
     maxBodyBytes: Type.Integer({
       default: 1_048_576,

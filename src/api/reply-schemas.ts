@@ -43,7 +43,7 @@ export const errorBody = Type.Object(
 );
 
 export const statusBody = Type.Object(
-  { status: text("ok, or ready in a reply of GET /readyz") },
+  { status: text("ok, or ready in a reply to GET /readyz") },
   { title: "Status", description: "Reply to a call that succeeded", examples: [{ status: "ok" }] },
 );
 
@@ -131,7 +131,7 @@ export const channelBody = Type.Object(
     subscriber_count: count("Number of permanent and temporary subscribers"),
     blacklist_count: count("Number of users on the blacklist"),
     whitelist_count: count("Number of users on the whitelist"),
-    last_message_seq: count("Sequence number of the newest message of a group; 0 if there is none"),
+    last_message_seq: count("Sequence number of a group's newest message; 0 if there is none"),
   },
   {
     title: "ChannelState",

@@ -150,8 +150,8 @@ function extendedOr(
 
 function malformedHeader(name: string) {
   return errorReply("bad_request", {
-    message: `The header ${name} must be an extended value of RFC 8187, such as UTF-8''jos%C3%A9`,
-    details: [{ path: name, message: "is not an extended value of RFC 8187" }],
+    message: `The header ${name} must be an RFC 8187 extended value, such as UTF-8''jos%C3%A9`,
+    details: [{ path: name, message: "is not an RFC 8187 extended value" }],
   });
 }
 

@@ -360,7 +360,7 @@ export function createWebhookRoutes(webhooks: Webhooks): readonly ApiRoute[] {
       ...writing,
       path: "/webhooks",
       operation: "createWebhook",
-      summary: "Creates a webhook, which receives the events from now on",
+      summary: "Creates a webhook. It receives the events that occur from then on",
       body: webhookBodies.create,
       success: { status: 201, description: "The webhook was created", body: created },
       errors: ["unavailable"],

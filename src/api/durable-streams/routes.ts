@@ -52,7 +52,7 @@ const readQuery = Type.Object({
   offset: Type.Optional(
     Type.String({
       description:
-        "Offset from which to read: the value of Stream-Next-Offset in an earlier reply, `-1` for the beginning, which is the default, or `now` for the end. Required with `live`",
+        "Offset from which to read: the value of Stream-Next-Offset in an earlier reply, `-1` (the default) for the beginning, or `now` for the end. Required with `live`",
     }),
   ),
   live: Type.Optional(
