@@ -247,7 +247,7 @@ function filterOf(body: Body<"sync">): ConversationFilter {
   return { version, onlyUnread: only_unread === 1, excludedTypes };
 }
 
-/** Approximate maximum number of characters of recent messages in a reply. */
+/** Approximate maximum length of all recent messages in a reply, in characters. */
 const MAX_RECENTS_LENGTH = 8 * 1024 * 1024;
 
 interface ListContent {
@@ -265,7 +265,10 @@ interface ListContent {
    * If false, the list ends there.
    */
   readonly isWhole: boolean;
-  /** Maximum version in the reply, so that the next call returns a change that the list lacks. */
+  /**
+   * Upper bound of the versions in the reply. With a higher version, the next call could miss a
+   * change that the list lacks.
+   */
   readonly maxVersion?: number | undefined;
 }
 

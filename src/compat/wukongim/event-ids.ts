@@ -26,9 +26,9 @@ export interface EventFields {
   readonly visibility: "" | "public";
   /** Id of the message, or 0 if unknown. */
   readonly messageId: number;
-  /** Unix milliseconds, or 0 if the producer gave no time. */
+  /** Time of the event in Unix milliseconds, or 0 if the producer sent no time. */
   readonly occurredAtMs: number;
-  /** `event_id` of the producer. */
+  /** `event_id` that the producer sent. */
   readonly id: string;
 }
 

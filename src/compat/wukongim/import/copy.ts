@@ -24,7 +24,7 @@ const MAX_UIDS = 2000;
  * a page, so it stays below the 10,000 messages that a node compares in one call.
  */
 const MAX_COMPARED = 9000;
-/** Seconds before its expiry during which a message may be removed while it is compared. */
+/** Remaining lifetime in seconds below which a message may be removed while it is compared. */
 const EXPIRING_S = 300;
 /** Error code of a line whose seq already belongs to a different message. */
 const CONFLICT = "import_conflict";
@@ -457,9 +457,9 @@ class Copy {
   }
 
   /**
-   * Compares the unread counts of all users who have a conversation. Conversations that only the
-   * old server has cause a warning: their group was disbanded, or their user is not a member of the
-   * group.
+   * Compares the unread counts of all users who have a conversation. A conversation that exists
+   * only on the old server causes a warning: its group was disbanded, or its user is not a member
+   * of the group.
    */
   async #compareUnread(): Promise<void> {
     const uids = new Set<string>();

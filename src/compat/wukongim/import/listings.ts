@@ -42,7 +42,7 @@ export interface LoggedChannel extends SourceChannel {
   readonly lastSeq: number;
 }
 
-/** A message of `/channel/messagesync`, with the field names of that call. */
+/** A message from `/channel/messagesync`, with the field names of that call. */
 export interface SourceMessage {
   readonly message_idstr: string;
   readonly message_seq: number;
@@ -54,7 +54,7 @@ export interface SourceMessage {
   readonly setting: number;
   readonly topic?: string;
   readonly payload: string;
-  /** 1 if the stream of the message has ended. */
+  /** 1 if the message's stream has ended. */
   readonly end?: number;
   readonly stream_data?: string;
 }
@@ -108,7 +108,7 @@ export async function nodeIds(source: Source): Promise<readonly string[]> {
 }
 
 /**
- * Yields the channels of a node that have a log. The pages are read backwards, because the other
+ * Yields a node's channels that have a log. The pages are read backwards, because the other
  * direction loses rows.
  */
 export async function* loggedChannels(
@@ -166,7 +166,7 @@ export async function systemUids(source: Source): Promise<readonly string[]> {
   return uidsIn(source, path, (await source.get(path)) ?? []);
 }
 
-/** Yields the conversations of all users. The end of the listing is an empty page. */
+/** Yields the conversations of all users. An empty page ends the listing. */
 export async function* conversations(source: Source): AsyncGenerator<SourceConversation> {
   for (let pageNumber = 1; ; pageNumber++) {
     const path = `/cluster/conversations?limit=${PAGE_SIZE}&current_page=${pageNumber}`;

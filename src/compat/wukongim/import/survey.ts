@@ -70,7 +70,7 @@ interface SurveyOptions extends SourceOptions {
   note(line: string): void;
 }
 
-/** Makes the report. Throws a SourceError if the server cannot be read. */
+/** Surveys the server and returns the report. Throws a SourceError if it cannot be read. */
 export async function surveySource(options: SurveyOptions): Promise<Survey> {
   return new Surveyor(options).run();
 }
@@ -205,7 +205,7 @@ class Surveyor {
   }
 
   /**
-   * Makes the report. System accounts are not reported as users without a token, because they do
+   * Creates the report. System accounts are not reported as users without a token, because they do
    * not connect.
    */
   #report(systemAccounts: ReadonlySet<string>): Survey {

@@ -47,7 +47,7 @@ const EMPTY = Buffer.alloc(0);
 export interface Packet {
   readonly type: number;
   readonly flags: number;
-  /** View into the memory of the packet. */
+  /** View into the packet's memory. */
   readonly body: Buffer;
 }
 
@@ -130,7 +130,7 @@ export class PacketSplitter {
     }
   }
 
-  /** Returns the size of the packet, or `undefined` if its length is not complete. */
+  /** Returns the size of the packet, or `undefined` if its length field is incomplete. */
   #check(data: Buffer): number | undefined {
     const type = data.readUInt8(0) >> 4;
     if (type === PACKETS.ping || type === PACKETS.pong) return 1;
