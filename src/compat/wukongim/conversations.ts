@@ -26,7 +26,7 @@ const MAX_CHANNELS = 500;
 const MAX_STORED_CHANNELS = 1000;
 
 const target = {
-  uid: id("User of the conversation"),
+  uid: id("User to whom the conversation belongs"),
   channel_id: channelId,
   channel_type: channelType,
 };
@@ -36,7 +36,7 @@ const TARGET_EXAMPLE = { uid: "alice", ...LOBBY };
 export const conversationBodies = {
   sync: Type.Object(
     {
-      uid: id("User of the conversations"),
+      uid: id("User whose conversations are listed"),
       version: Type.Optional(
         Type.Integer({
           minimum: 0,
@@ -101,7 +101,7 @@ export const conversationBodies = {
     },
   ),
   channels: Type.Object(
-    { uid: id("User of the conversations") },
+    { uid: id("User whose channels are listed") },
     {
       title: "ConversationChannelsRequest",
       description: "User whose channels are listed",
@@ -110,7 +110,7 @@ export const conversationBodies = {
   ),
   byChannels: Type.Object(
     {
-      uid: id("User of the conversations"),
+      uid: id("User whose conversations are returned"),
       channels: Type.Array(Type.Object({ channel_id: channelId, channel_type: channelType }), {
         maxItems: MAX_CHANNELS,
         description: "Channels whose conversations are returned",

@@ -74,7 +74,7 @@ export const eventSyncBody = Type.Object(
     channel_id: Type.String({
       pattern: STORED_ID_PATTERN,
       description:
-        "Channel id. For a personal channel, the uid of the recipient with from_uid, or both uids joined by @",
+        "Channel id. For a personal channel, either the uid of the recipient, together with from_uid, or both uids joined by @",
     }),
     channel_type: channelType,
     from_uid: Type.Optional(

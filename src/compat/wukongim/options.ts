@@ -56,7 +56,7 @@ export const protocolOptions = Type.Object(
         encryption: Type.Boolean({
           default: true,
           description:
-            "Whether payloads are encrypted and signed for clients of WuKongIM's binary protocol. WuKongIM's JavaScript SDK cannot connect without encryption. Without encryption, all members of a group share one encoded message, and clients must accept an empty server key. Use TLS in both cases, because the encryption of WKProto is weak.",
+            "Whether payloads are encrypted and signed for clients of WuKongIM's binary protocol. WuKongIM's JavaScript SDK cannot connect without encryption. Without encryption, all members of a group share one encoded message, and clients must accept an empty server key. Use TLS in both cases, because WKProto's encryption is weak.",
         }),
       },
       { additionalProperties: false },
