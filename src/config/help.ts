@@ -13,8 +13,8 @@ export const COMMANDS = {
 } as const;
 
 /**
- * Commands that call a running node. `import` also calls a server of another product. Each command
- * has its own flags.
+ * Commands that call a running node. `import` also calls another product's server. Each command has
+ * its own flags.
  */
 export const CLIENT_COMMANDS = {
   health: "check whether a node accepts work",

@@ -85,7 +85,7 @@ function schemaProblems({ key, value, place }: Setting): readonly string[] {
   return [`${subject} must be ${describe(key.schema)}${actual}.`];
 }
 
-/** Converts a JSON pointer to the notation of keys: `/0/role` becomes `[0].role`. */
+/** Converts a JSON pointer to key notation: `/0/role` becomes `[0].role`. */
 function dotted(pointer: string): string {
   return pointer.replace(/\/(\d+)/g, "[$1]").replaceAll("/", ".");
 }
