@@ -151,7 +151,7 @@ function readBuiltPage(path: string): Promise<Uint8Array> {
   return readFile(new URL(path, BUILT_PAGES));
 }
 
-/** Host that a page on this machine uses instead of the host that a listener is bound to. */
+/** Host at which a page on this machine reaches a listener, by the host that it is bound to. */
 const LOCAL_NAMES: ReadonlyMap<string, string> = new Map([
   ["0.0.0.0", "127.0.0.1"],
   ["::", "localhost"],

@@ -54,7 +54,7 @@ export interface ServerDeps {
   /** The sources of each configured value, by key. Absent if they are not known. */
   readonly configPlaces?: ReadonlyMap<string, readonly string[]>;
   /**
-   * True if a new embedded store may be created when the database is lost. The rest of the old
+   * True if a new embedded store may be created when the database is lost. What remains of the old
    * store is moved aside.
    */
   readonly newStore?: boolean;

@@ -22,7 +22,7 @@ export interface NodePush {
   close(): Promise<void>;
 }
 
-/** Creates the parts that decide about push notifications, if `push.enabled` is true. */
+/** Creates the parts that decide on push notifications, if `push.enabled` is true. */
 export function createNodePush(node: Node): NodePush | undefined {
   const { config, store, directory, systemAccounts, drivers, metrics } = node;
   if (!config.push.enabled) return undefined;

@@ -1,5 +1,5 @@
-// The error for a failed start that the operator can repair, and the conversion of any error to a
-// sentence.
+// The error for a failed start whose cause the operator can fix, and the conversion of any error to
+// a sentence.
 
 import { BrokerError, ERRORS } from "../broker/errors.ts";
 import { messageOf } from "../observe/error-fields.ts";
