@@ -54,7 +54,7 @@ const USAGES: Readonly<Record<ClientCommand, Usage>> = {
     flags: {
       from: { value: "<uid>", text: "the sender" },
       to: { value: "<uid>", text: "the receiver of a personal message" },
-      group: { ...GROUP, text: "the group, of which the sender must be a member" },
+      group: { ...GROUP, text: "the group, whose members must include the sender" },
       payload: { value: "<json>", text: "a JSON object with an integer type, instead of a text" },
       "client-msg-no": {
         value: "<text>",
@@ -144,8 +144,8 @@ desktop class, as jindou token does.`,
 };
 
 const NODE_FLAGS: Flags = {
-  api: { value: "<url>", text: "address of the API (default: api.listen of the configuration)" },
-  config: { value: "<file>", text: "configuration file of the node (or JINDOU_CONFIG)" },
+  api: { value: "<url>", text: "address of the API (default: api.listen in the configuration)" },
+  config: { value: "<file>", text: "the node's configuration file (or JINDOU_CONFIG)" },
 };
 const COMMON: Flags = {
   json: { text: "print JSON, one document on each line" },
