@@ -56,8 +56,8 @@ interface HashedPair {
 }
 
 /**
- * The last result of `hashOf`, because a store looks up a pair in two filters and then adds the
- * pair to one of them.
+ * The last result of `hashOf`. It is cached because a store looks up a pair in two filters and then
+ * adds the pair to one of them.
  */
 const hashed: HashedPair = { first: undefined, second: "", block: 0, bits: 0 };
 
