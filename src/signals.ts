@@ -28,7 +28,7 @@ const CLIENT_COMMANDS: Readonly<Record<ClientCommand, true>> = {
 let handleStop: (signal: StopSignal) => void = isNode() ? () => process.exit(0) : endBy;
 
 for (const signal of ["SIGTERM", "SIGINT"] as const) process.on(signal, () => handleStop(signal));
-// The SIGUSR1 handler replaces that of Node.js, which opens a debugger.
+// The SIGUSR1 handler replaces Node.js' own handler, which opens a debugger.
 for (const signal of ["SIGHUP", "SIGUSR1", "SIGUSR2"] as const) process.on(signal, () => {});
 
 /**
