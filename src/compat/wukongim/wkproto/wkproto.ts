@@ -86,7 +86,7 @@ const BAD_KEY = "clientKey must be an X25519 public key in base64";
 
 /**
  * A ref contains the fields of a request that its reply repeats. It is 0 if the reply repeats none,
- * or if there is no reply.
+ * or if the request gets no reply.
  *
  *   bits 0 to 31    `clientSeq` of a SEND
  *   bits 32 to 35   flags of a SEND
