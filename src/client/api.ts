@@ -13,7 +13,7 @@ import type { JindouError } from "./errors.ts";
  */
 export type Status = "connecting" | "online" | "offline" | "closed";
 
-/** Content of a message: the JSON object in its payload. */
+/** Message content: the JSON object in the payload. */
 export interface Content {
   /** Kind of content, for example 1 for a text message. */
   readonly type: number;
@@ -62,7 +62,7 @@ export interface Sent {
  * cloned, compared and made reactive. Its bytes are not shared with any other message.
  */
 export interface ReceivedMessage {
-  /** Channel of the message. The id of a personal channel is the other user's uid. */
+  /** Channel of the message. A personal channel's id is the other user's uid. */
   readonly channel: ChannelRef;
   /** Unique id. Later messages of the channel have higher ids. */
   readonly messageId: number;
@@ -82,12 +82,13 @@ export interface ReceivedMessage {
   readonly payload: Uint8Array;
   /**
    * JSON object in the payload, or `undefined` if the payload is not an object with an integer
-   * `type`. For a stream's message, it contains the text that was known on receipt.
+   * `type`. If the message started a stream, the content includes the text that the stream had on
+   * receipt.
    */
   readonly content: Content | undefined;
   /**
-   * The stream that the message started, as known on receipt. `undefined` if the message did not
-   * start a stream. `client.stream(message)` follows the stream.
+   * The stream that the message started, in its state on receipt, or `undefined` if the message did
+   * not start a stream. `client.stream(message)` follows the stream.
    */
   readonly stream: Stream | undefined;
 }
@@ -115,8 +116,8 @@ export interface Stream {
   readonly endData: string | undefined;
   readonly notes: readonly StreamNote[];
   /**
-   * True if the stream is too long for viewers, so that `text` and `notes` lack its later part. The
-   * records of `client.stream(stream.log)` contain the whole stream.
+   * True if the stream is too long to be shown in full, so that `text` and `notes` lack its later
+   * part. The records of `client.stream(stream.log)` contain the whole stream.
    */
   readonly truncated: boolean;
   /** Path of the stream's records. `client.stream(stream.log)` opens them. */
@@ -136,8 +137,8 @@ export interface StreamTarget {
  */
 export interface LiveStream extends AsyncIterable<string> {
   /**
-   * Returns the current state of the stream, or an empty active stream before the first reply. The
-   * same object is returned until the stream changes.
+   * Returns the current state of the stream, or an empty active stream before the first reply.
+   * Returns the same object until the stream changes.
    */
   readonly snapshot: () => Stream;
   /**
@@ -162,8 +163,8 @@ export interface LiveStream extends AsyncIterable<string> {
 /** A record of a durable stream. */
 export interface StreamRecord<T = unknown> {
   /**
-   * A JSON value if the content type is `application/json`. For any other type, the data that
-   * arrived together: a string for `text/*`, otherwise bytes.
+   * A JSON value if the content type is `application/json`. For any other type, a chunk of the data
+   * as it arrived: a string for `text/*`, otherwise bytes.
    */
   readonly data: T;
   /** Offset after the record. Pass it to `records` to continue later. */
@@ -201,9 +202,9 @@ export interface RecordStreamOptions {
    */
   readonly contentType?: string | undefined;
   /**
-   * Name of this writer. Only one writer can use a name at a time: the writer that was opened last
-   * fences off the others. With a name, an append is repeated until it is acknowledged, and is
-   * stored once.
+   * Name of this writer. Only one writer can use a name at a time: the writer opened last fences
+   * off the others. With a name, an append is repeated until it is acknowledged, and is stored only
+   * once.
    */
   readonly producer?: string | undefined;
 }
@@ -337,14 +338,14 @@ export interface ClientEvents {
    */
   readonly stream: Stream;
   readonly command: Command;
-  /** A conversation was changed by another session of the user. */
+  /** Another of the user's sessions changed a conversation. */
   readonly conversation: {
     readonly change: "read" | "unread" | "delete";
     readonly conversation: ConversationView;
   };
   /**
-   * The number of unread messages of a conversation changed, because of a message, or because a
-   * session of the user changed the conversation.
+   * A conversation's unread count changed, because of a message or because one of the user's
+   * sessions changed the conversation.
    */
   readonly unread: {
     readonly channel: ChannelRef;
@@ -364,8 +365,8 @@ export interface ClientEvents {
 }
 
 /**
- * A client for one user on one device. It reconnects and resumes automatically. All its promises
- * reject only with a `JindouError`.
+ * A client for one user on one device. It reconnects and resumes automatically. Its promises reject
+ * only with a `JindouError`.
  */
 export interface Client {
   readonly uid: string;
@@ -385,22 +386,22 @@ export interface Client {
   /**
    * Sends a message: a string (as a text message), a content object, or bytes. Resolves when the
    * server has acknowledged the message. Messages wait while the client is offline, and are sent
-   * again after a lost connection without creating a duplicate. Messages to one channel keep their
+   * again after a lost connection without creating duplicates. Messages to one channel keep their
    * order. Rejects with an error such as `queue_full`, or with the server's error if the server
    * refuses the message.
    */
   send(channel: ChannelRef, content: Sendable, options?: SendOptions | undefined): Promise<Sent>;
   /**
-   * Sends an event to those members of a channel who are online. The event is not stored and not
-   * sent again: the call rejects with `connection_lost` if the client is not online, or if the
+   * Sends an event to the members of a channel who are online. The event is neither stored nor sent
+   * again: the call rejects with `connection_lost` if the client is not online, or if the
    * connection is lost before the reply. `type` has 1 to 64 characters and does not begin with
    * `___`. `data` has at most 4096 bytes.
    */
   emit(channel: ChannelRef, type: string, data?: string | undefined): Promise<void>;
   /**
-   * Reports that the user is typing in the channel. May be called at each key press. Sends an event
-   * at most every 3 seconds. If `isTyping` is false, reports that the user stopped typing. Does
-   * nothing while the client is not online.
+   * Reports that the user is typing in the channel. May be called on every key press. Sends an
+   * event at most every 3 seconds. If `isTyping` is false, reports that the user stopped typing.
+   * Does nothing while the client is not online.
    */
   typing(channel: ChannelRef, isTyping?: boolean | undefined): void;
   /**
@@ -473,7 +474,7 @@ export interface Client {
   watchPresence(uids: readonly string[], handler: (presence: Presence) => unknown): () => void;
   /**
    * Returns the app's positions, most recently used last. Pass them to the next `connect` as the
-   * option `cursors`.
+   * `cursors` option.
    */
   cursors(): readonly Cursor[];
   /**

@@ -43,8 +43,8 @@ export class Channels {
   }
 
   resume(limit: number): readonly ResumePoint[] {
-    // A sequencer that has only SENDACKs is left out, because a resume after its own messages would
-    // skip earlier messages.
+    // A sequencer that has only SENDACKs is left out, because resuming after this client's own
+    // messages would skip earlier messages.
     return this.cursors()
       .filter(({ channel }) => this.#sequencers.get(this.#keyOf(channel))?.hasCursor)
       .reverse()
@@ -149,8 +149,8 @@ export class Channels {
   }
 
   /**
-   * Removes the oldest channel if there are too many. Raises `#sinceId`, so that the messages of
-   * that channel do not count as missed later.
+   * Removes the least recently used channel if there are too many. Raises `#sinceId`, so that the
+   * channel's messages do not count as missed later.
    */
   #evictOldest(): void {
     if (this.#sequencers.size <= MAX_CHANNELS) return;

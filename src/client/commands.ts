@@ -1,5 +1,5 @@
 // Handles commands one at a time. A command is acknowledged after all handlers have succeeded. Owns
-// the queue, the failed commands that wait for a retry, and the ids of the last handled commands,
+// the queue, the failed commands that wait for a retry, and the ids of recently handled commands,
 // because the server sends a command again if its acknowledgement was lost.
 
 import type { ChannelRef, Message } from "../broker/model.ts";

@@ -58,7 +58,7 @@ export interface ConnectionEnd {
   readonly isConnectSent: boolean;
   /** Text of the socket's error event, or "". */
   readonly cause: string;
-  /** True if the socket had an error event before it was open, and no close event. */
+  /** True if the socket failed with an error event before it opened, and without a close event. */
   readonly isBlocked: boolean;
 }
 
@@ -141,8 +141,8 @@ export class Connection {
 
   /**
    * Ends the session with a DISCONNECT and closes the socket. First waits for the reply to a
-   * CONNECT, because otherwise the server could log in this connection after a later connection.
-   * Resolves when the socket is closed, or after three seconds.
+   * pending CONNECT. Otherwise, the server could log this connection in after a later one. Resolves
+   * when the socket is closed, or after three seconds.
    */
   async disconnect(): Promise<void> {
     const { socket } = this.#ports;
@@ -170,7 +170,7 @@ export class Connection {
   /** Sends a frame. Never throws, because the caller may be a timer. */
   #write(frame: Uint8Array): void {
     try {
-      this.#ports.socket.send(frame as OwnBytes); // encoders use no shared memory
+      this.#ports.socket.send(frame as OwnBytes); // encoders do not use shared memory
     } catch (cause) {
       this.fail(new JindouError("connection_lost", { cause }));
     }
@@ -180,7 +180,7 @@ export class Connection {
     this.fail(new JindouError("timeout"));
   }
 
-  /** Handles a socket's error. A close event usually follows, but not always. */
+  /** Handles a socket error. A close event usually follows, but not always. */
   #socketFailed(event: unknown): void {
     const { message } = event as { readonly message?: unknown };
     if (typeof message === "string") this.#cause = message;
@@ -282,7 +282,7 @@ export class Connection {
   }
 }
 
-/** Kinds of replies whose names differ from those of their requests. */
+/** Reply kinds whose names differ from those of their requests. */
 const REPLY_KINDS: Partial<ReplyKinds> = { send: "sendack", refresh: "connack", ping: "pong" };
 
 class OpenRequests {
@@ -348,7 +348,10 @@ function refusal(reply: Reply): JindouError {
   return new JindouError(code, { message, retryAfterMs });
 }
 
-/** Returns true if the frame is of a kind that only newer servers send. Such frames are ignored. */
+/**
+ * Returns true if the error means that the frame's kind is unknown. Only newer servers send such
+ * frames, and they are ignored.
+ */
 function isUnknownFrame(error: unknown): boolean {
   return error instanceof Error && "fatal" in error && error.fatal === false;
 }

@@ -81,7 +81,7 @@ export class Connector {
    * connections.
    */
   #failures = 0;
-  /** Number of attempts without an opened socket since the last open session. */
+  /** Number of attempts since the last open session in which no socket opened. */
   #refusals = 0;
   #openedAt = 0;
   #resumeLimit = MAX_RESUME_CHANNELS;
@@ -91,15 +91,15 @@ export class Connector {
   #isStarting = false;
   #closed: Promise<void> | undefined;
   /**
-   * Id of the session to continue. It is random until CONNACK contains the id from the server, so
-   * that a repeated attempt is not a second login.
+   * Id of the session to continue. It is random until CONNACK contains the server's id, so that a
+   * repeated attempt is not a second login.
    */
   #session = randomId();
   /** Token of the session, or of the first CONNECT that may have opened it. */
   #sessionToken: string | undefined;
   /**
-   * The first token of the app's token function that the server refused, and the refusal. Reset to
-   * `undefined` when a session opens.
+   * The first token from the app's token function that the server refused, and how that attempt
+   * ended. Reset to `undefined` when a session opens.
    */
   #refused: { readonly token: string; readonly end: ConnectionEnd } | undefined;
 
@@ -273,8 +273,8 @@ export class Connector {
   }
 
   /**
-   * Closes the client permanently. The error has the code of the `kicked` event, and the message of
-   * the refusal if CONNECT was refused.
+   * Closes the client permanently. The error's code is the reason in the `kicked` event. Its
+   * message is the server's if CONNECT was refused.
    */
   #kicked({ code, error: refusal }: ConnectionEnd): void {
     const kicked = kickedEventOf(code);
@@ -363,7 +363,7 @@ export function reconnectDelayMs(
 
 /**
  * Returns the delay after a refused connection. With the defaults, it starts at 50 to 150 ms and
- * doubles twice. After about four seconds, it doubles further up to `maxMs`.
+ * doubles twice. After about four seconds, it resumes doubling, up to `maxMs`.
  */
 export function refusedDelayMs(
   attempt: number,

@@ -318,7 +318,7 @@ function createQueries(
     return receiver.conversation(conversation);
   };
   /**
-   * Reads the newest seq first, so that a repeated request does not change messages that have
+   * Reads the newest seq first, so that a repeated request does not affect messages that have
    * arrived in the meantime.
    */
   const changeAll = async (channel: ChannelRef, kind: "read" | "delete") => {

@@ -1,5 +1,5 @@
-// The state of one stream that the client follows, and its readers. Makes no requests, because
-// streams.ts passes the snapshots and events.
+// The state of one stream that the client follows, and its readers. Makes no requests: streams.ts
+// passes in the snapshots and events.
 
 import type { ChannelEvent, StreamNote, StreamPlace, StreamSnapshot } from "../broker/model.ts";
 import { STREAM_CONTENT, STREAM_END } from "../broker/model.ts";
@@ -63,8 +63,8 @@ export class FollowedText implements LiveStream {
   }
 
   /**
-   * Yields the text in pieces. This method is not a generator, because the `return` of a generator
-   * would wait for the pending `next`.
+   * Yields the text in pieces. This method is not a generator, because a generator's `return` would
+   * wait for the pending `next`.
    */
   pieces(from: "start" | "now" = "start"): AsyncIterableIterator<string> {
     const returned = deferred();

@@ -27,7 +27,7 @@ const SEND_OPTIONS = "clientMsgNo redDot expireS noPersist syncOnce tagKey";
 
 type Draft = Request<"send">;
 
-/** Returns the SEND of a message. Throws `bad_option`, `bad_payload` or `bad_request`. */
+/** Returns the SEND for a message. Throws `bad_option`, `bad_payload` or `bad_request`. */
 export function draftOf(channel: ChannelRef, content: Sendable, options: SendOptions = {}): Draft {
   checkNames("send", options, SEND_OPTIONS);
   const { expireS = 0 } = options;

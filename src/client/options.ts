@@ -24,9 +24,9 @@ export interface ConnectOptions {
    * JWT expires, to replace the JWT on the open connection. Default: "".
    */
   readonly token?: string | (() => string | Promise<string>) | undefined;
-  /** Class of the device: 0 app, 1 web, 2 desktop. Default: 1. */
+  /** Device class: 0 app, 1 web, 2 desktop. Default: 1. */
   readonly deviceFlag?: DeviceFlag | undefined;
-  /** Id of the device. A later session with the same id replaces this session. Default: random. */
+  /** Device id. A later session with the same id replaces this session. Default: random. */
   readonly deviceId?: string | undefined;
   /**
    * The app's position in each channel, least recently used first. Messages after the position are
@@ -39,7 +39,7 @@ export interface ConnectOptions {
    */
   readonly webSocket?: SocketConstructor | undefined;
   /**
-   * Usual delay before a reconnect in milliseconds. It grows from about `minMs` (default 500) to
+   * Usual delay before a reconnect, in milliseconds. It grows from about `minMs` (default 500) to
    * about `maxMs` (default 30,000).
    */
   readonly reconnect?:
@@ -55,7 +55,9 @@ export interface ConnectOptions {
 
 /** Time limits of a client, in milliseconds. */
 export interface Timeouts {
-  /** Maximum time for `token` to return, and again for the session to open. Default: 10,000. */
+  /**
+   * Maximum time for `token` to return, and separately for the session to open. Default: 10,000.
+   */
   readonly connectMs: number;
   /** Maximum duration of a call, including the wait for a connection. Default: 15,000. */
   readonly requestMs: number;

@@ -1,7 +1,7 @@
 // Streams of the Durable Streams protocol. The client reads and writes them over HTTP. A reader
 // first catches up with plain requests. Then it follows the stream with server-sent events, or with
-// long polls on platforms whose `fetch` returns only whole bodies. State: the readers and writers
-// with a request in progress.
+// long polls on platforms whose `fetch` returns only whole bodies. Owns the set of readers and
+// writers with a request in progress.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { RecordStream, RecordStreamOptions, StreamRecord } from "./api.ts";
@@ -224,7 +224,7 @@ class Reader<T> implements AsyncIterableIterator<StreamRecord<T>> {
   readonly #records: AsyncGenerator<StreamRecord<T>, undefined>;
   /** Content type of the stream, known after the first reply. */
   #contentType = "";
-  /** Offset before the next batch. */
+  /** Offset at which the next batch begins. */
   #start = BEGINNING;
   /** Number of records to skip next, because the app already has them. */
   #skipped = 0;
@@ -283,7 +283,7 @@ class Reader<T> implements AsyncIterableIterator<StreamRecord<T>> {
             if (isEnd) return undefined;
             if (isUpToDate) this.#calls.isLive = true;
           }
-          // without a pause, the same call could end in the same way again
+          // without a pause, a call that always ends at once would be repeated in a tight loop
           if (!hasNews && !hasWaited() && isLive === this.#calls.isLive)
             throw new JindouError("connection_lost", { message: NOT_A_STREAM });
           succeeded();
@@ -503,7 +503,7 @@ function encoded(data: unknown, contentType = JSON_TYPE): string | OwnBytes {
     ? (JSON.stringify(data) as string | undefined)
     : typeof data === "string"
       ? data
-      : (bytesOf(data)?.slice() as OwnBytes | undefined); // a copy has memory of its own
+      : (bytesOf(data)?.slice() as OwnBytes | undefined); // a copy has its own memory
   if (body !== undefined) return body;
   throw badOption(`append: the data cannot be sent as ${contentType}`);
 }

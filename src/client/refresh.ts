@@ -1,4 +1,4 @@
-// Replaces the JWT of the open session before it expires, with the app's token function.
+// Replaces the open session's JWT before it expires, by calling the app's token function.
 
 import type { Connack, Connection } from "./connection.ts";
 import { asJindouError, isConnectionLost, type JindouError } from "./errors.ts";
@@ -38,7 +38,7 @@ export class TokenRefresh {
 
   /** Refreshes the token immediately, because the server has announced that it expires soon. */
   expiring(): void {
-    if (this.#timer.isRunning) this.#timer.start(0); // otherwise it already runs, or is not needed
+    if (this.#timer.isRunning) this.#timer.start(0); // otherwise a refresh is running or not needed
   }
 
   lost(): void {

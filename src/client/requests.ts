@@ -186,8 +186,8 @@ export class Background {
   }
 
   /**
-   * Resolves when the request may be sent. Requests for history come last, because their replies
-   * can be long.
+   * Resolves when the request may be sent. History requests come last, because their replies can be
+   * long.
    */
   #waitForTurn(isHistory: boolean): Promise<void> {
     const turn = deferred<void>();
@@ -210,8 +210,7 @@ export class Background {
 }
 
 /**
- * Returns a delay with jitter, so that clients that were refused at the same time do not retry at
- * the same time.
+ * Returns a delay with jitter, so that clients that were refused together do not retry together.
  */
 function retryDelay({ retryAfterMs }: JindouError, failures: number): number {
   const doublings = Math.min(failures, MAX_DOUBLINGS);

@@ -40,8 +40,8 @@ const MAX_OWN = 100;
 const SENDACK_DELAY_MS = 100;
 const PAGE_SIZE = 200;
 /**
- * Delay before a page of history that contained no new message is read again. The delay doubles up
- * to 32 s.
+ * Delay before a history page that contained no new message is read again. The delay doubles up to
+ * 32 s.
  */
 const RETRY_MS = 500;
 const MAX_DOUBLINGS = 6;
@@ -132,7 +132,7 @@ export class Sequencer {
   }
 
   /**
-   * Starts the delivery after `afterSeq`, or with the first buffered message if `afterSeq` is
+   * Starts delivery after `afterSeq`, or with the first buffered message if `afterSeq` is
    * `undefined`.
    */
   release(afterSeq: number | undefined): void {
@@ -155,7 +155,10 @@ export class Sequencer {
     this.#isHeld = false;
   }
 
-  /** Stops the delivery, even within a loop that calls a handler. The cursor stays where it is. */
+  /**
+   * Stops the delivery, even when called from a handler during a delivery. The cursor stays where
+   * it is.
+   */
   close(): void {
     this.lost();
     this.#isClosed = true;

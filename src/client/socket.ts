@@ -19,7 +19,7 @@ export interface SocketLike {
   close(code?: number): void;
 }
 
-/** Bytes whose memory is not shared, as the WebSocket of browsers requires. */
+/** Bytes whose memory is not shared, as browser WebSockets require. */
 export type OwnBytes = Uint8Array & { readonly buffer: ArrayBuffer };
 
 type SocketHandler<T> = { handle(event: T): void }["handle"];

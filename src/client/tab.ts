@@ -22,9 +22,9 @@ interface Storage {
 }
 
 /**
- * Returns an id for the option `deviceId` that belongs only to this tab. The id survives a reload.
- * A duplicated tab gets a different id. Without Web Locks (in an insecure context) or without
- * `sessionStorage`, each call returns a new id. `key` is the name under which the id is stored.
+ * Returns a `deviceId` that belongs only to this tab. The id survives a reload. A duplicated tab
+ * gets a different id. Without Web Locks (in an insecure context) or without `sessionStorage`, each
+ * call returns a new id. `key` is the name under which the id is stored.
  */
 export async function tabDeviceId(key = "jindou-device"): Promise<string> {
   const { sessionStorage, navigator } = globalThis as Browser;

@@ -1,5 +1,5 @@
-// Unread counts, for the event `unread`. Owns the last known state of each conversation. The client
-// counts live messages itself, so that a message costs the server no work per member. When a
+// Unread counts, for the `unread` event. Owns the last known state of each conversation. The client
+// counts live messages itself, so that the server does no work per member for each message. When a
 // message arrives in an unknown conversation, the client reads the conversation. After a reconnect,
 // it reads the conversations that changed in the meantime. Does nothing while there is no handler
 // for `unread`.
@@ -25,7 +25,7 @@ interface UnreadsPorts {
 
 interface Entry {
   readonly channel: ChannelRef;
-  /** -1 while the count is unknown. */
+  /** Unread count, or -1 while it is unknown. */
   unread: number;
   headSeq: number;
   changedAtMs: number;
@@ -35,7 +35,7 @@ interface Entry {
   /** True if a message arrived while the entry was not current. */
   isTouched: boolean;
   isReading: boolean;
-  /** Number of changes of this entry. */
+  /** Number of changes to this entry. */
   version: number;
 }
 
@@ -196,7 +196,7 @@ export class Unreads {
 }
 
 /**
- * Returns true if the state may be from before the last known message or change. Two changes in one
+ * Returns true if the state may be older than the last known message or change. Two changes in one
  * millisecond have the same time, so their order is unknown.
  */
 function mayBeOlder({ headSeq, changedAtMs, unread }: Conversation, entry: Entry): boolean {

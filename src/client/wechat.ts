@@ -1,4 +1,4 @@
-// Entry `jindou-client/wechat`: a WebSocket class for WeChat mini programs, over
+// Entry `jindou-client/wechat`: a WebSocket class for WeChat mini programs, built on
 // `wx.connectSocket`. Bundles that do not import it do not contain it.
 
 import type { SocketConstructor, SocketLike } from "./socket.ts";
