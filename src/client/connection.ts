@@ -215,7 +215,7 @@ export class Connection {
       this.#dispatch(decodeServerFrame(bytes, this.#ports.uid));
     } catch (cause) {
       if (isUnknownFrame(cause)) return;
-      const message = "The server sent a frame that cannot be read";
+      const message = "Cannot decode a frame from the server";
       this.fail(new JindouError("malformed_frame", { message, cause }));
     }
   }

@@ -167,7 +167,7 @@ async function tokenWithin(
 
 function checkedInteger(option: string, value: number, min = 1): number {
   if (Number.isInteger(value) && value >= min && value <= MAX_INTEGER) return value;
-  throw badOption(`${option} must be a whole number from ${min} to ${MAX_INTEGER}`);
+  throw badOption(`${option} must be an integer from ${min} to ${MAX_INTEGER}`);
 }
 
 function deviceFlagOf(flag: DeviceFlag): DeviceFlag {

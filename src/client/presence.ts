@@ -35,7 +35,7 @@ export class PresenceWatches {
   }
 
   watch(uids: readonly string[], handler: Handler<Presence>): () => void {
-    if (!uids.every(isId)) throw badId("each of uids");
+    if (!uids.every(isId)) throw badId("each uid");
     const watch: Watch = { uids: new Set(uids), handler, notified: new Set() };
     if (new Set([...this.#watchedUids(), ...uids]).size > MAX_WATCHED)
       throw new JindouError("too_large", {
