@@ -5,9 +5,7 @@ import { lookup } from "node:dns/promises";
 import { hostOf, isAddress } from "../lib/address.ts";
 import { canonicalAddress, NetworkList } from "../lib/network-list.ts";
 
-/**
- * Multicast addresses, and link-local addresses, at which clouds serve the metadata of machines.
- */
+/** Multicast addresses, and link-local addresses, where clouds serve instance metadata. */
 const NEVER = new NetworkList(["169.254.0.0/16", "224.0.0.0/4", "fe80::/10", "ff00::/8"]);
 
 /** Networks that are not reachable from the Internet, or that translate to other addresses. */

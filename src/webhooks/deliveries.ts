@@ -45,8 +45,8 @@ export interface Batch {
   /** Time of the first failed attempt. Absent if no attempt has failed. */
   readonly failingSinceMs?: number;
   /**
-   * Time for which attempts of the batch have failed, measured with the monotonic clocks of the
-   * nodes that made the attempts.
+   * How long attempts to send the batch have been failing, measured with the monotonic clocks of
+   * the nodes that made the attempts.
    */
   readonly failedForMs?: number;
   /** Time of the last attempt on the node's monotonic clock. Not valid on any other node. */
@@ -59,7 +59,7 @@ export interface Batch {
    * already accepted a request that began after the first failure.
    */
   readonly awaitsMs?: number;
-  /** Event `feed.gap`. Set if the batch consists of this event and has no events of the feed. */
+  /** `feed.gap` event. Set if the batch contains only this event and none from the feed. */
   readonly gap?: WebhookEvent;
 }
 
@@ -78,7 +78,7 @@ export interface PartitionState {
   readonly announced?: readonly Position[];
 }
 
-/** Maximum number of open batches of a partition with the order `none`. */
+/** Maximum number of open batches per partition with the order `none`. */
 const UNORDERED_BATCHES = 4;
 
 export function maxBatches(order: "channel" | "none"): number {
@@ -116,7 +116,7 @@ export function resumed({ triedMs: _, ...batch }: Batch, nowMs: number): Batch {
   return failingSinceMs > nowMs ? { ...batch, failingSinceMs: nowMs, dueMs: nowMs } : batch;
 }
 
-/** Next step of a batch after an attempt. */
+/** Next step for a batch after an attempt. */
 type Step =
   | { readonly kind: "accepted" }
   | { readonly kind: "retry"; readonly batch: Batch }
@@ -140,7 +140,9 @@ export function stepAfter(
     /** A number from 0 to 1. */
     readonly random: number;
     readonly maxAgeS: number;
-    /** Start of the last request that the endpoint has accepted, or 0 if it has accepted none. */
+    /**
+     * Start time of the last request that the endpoint accepted, or 0 if it has not accepted any.
+     */
     readonly acceptedMs: number;
     readonly mayPark: boolean;
   },

@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import type { EventPosition } from "../broker/event-ports.ts";
 import type { StoredWebhook, WebhookSettings, WebhookView } from "../broker/webhook-ports.ts";
 
-/** A secret of an endpoint: `whsec_` and Base64. */
+/** An endpoint's secret: `whsec_` followed by Base64. */
 interface Secret {
   readonly text: string;
   /** Time in Unix milliseconds after which the secret no longer signs. Absent means no limit. */
@@ -18,7 +18,7 @@ export interface Replay {
   readonly after: readonly EventPosition[];
   /** End of the range: the last position in each partition. */
   readonly before: readonly EventPosition[];
-  /** Types to deliver again. An empty list means the types of the endpoint. */
+  /** Types to deliver again. An empty list means the endpoint's types. */
   readonly types: readonly string[];
 }
 
@@ -33,7 +33,7 @@ interface EndpointRecord {
   readonly createdAtMs: number;
   /** Time at which a node last recorded that its configuration has this fixed endpoint. */
   readonly seenAtMs?: number;
-  /** Hash of the URL and the secrets of a fixed endpoint. Shows a change of the configuration. */
+  /** Hash of the URL and the secrets of a fixed endpoint. Reveals a change in the configuration. */
   readonly targetHash?: string;
   /**
    * Time at which the endpoint was last enabled or got a different URL or secret. Earlier failures
@@ -52,7 +52,7 @@ export interface Endpoint extends EndpointRecord {
   readonly isFixed: boolean;
 }
 
-/** An endpoint of the configuration file. */
+/** An endpoint from the configuration file. */
 export interface FixedEndpoint {
   readonly id: string;
   readonly settings: WebhookSettings;
@@ -71,7 +71,7 @@ export function endpointOf(
   return { ...record, id, version, settings, secrets, isFixed: fixed !== undefined };
 }
 
-/** Returns the hash of a fixed endpoint that changes with its URL and its secrets. */
+/** Returns a hash of a fixed endpoint's URL and secrets. */
 export function targetHashOf({ settings, secrets }: FixedEndpoint): string {
   const texts = [settings.url, ...secrets.map(({ text }) => text)];
   return createHash("sha256").update(texts.join("\n")).digest("base64url");

@@ -35,7 +35,7 @@ interface Partition {
   mustReadAgain: boolean;
 }
 
-/** Number of rows that are read at once. */
+/** Number of rows per read. */
 const ROWS = 100;
 
 export class FeedTail {
@@ -161,7 +161,7 @@ export class FeedTail {
   }
 }
 
-/** Groups the lanes by their positions. Idle lanes have usually read to the same position. */
+/** Groups the lanes by their positions. Idle lanes have usually read up to the same position. */
 function groupsOf(idle: Iterable<IdleLane>) {
   const groups = new Map<string, { readonly position: EventPosition; lanes: IdleLane[] }>();
   for (const lane of idle) {

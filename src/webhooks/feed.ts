@@ -11,7 +11,7 @@ import { type FeedPage, MAX_BODY_BYTES, type PlacedEvent } from "./lane.ts";
 /** Maximum number of pages per call. It limits how long a call that selects few events can take. */
 const MAX_PAGES = 10;
 
-/** Selects the events of a partition to read. */
+/** Criteria for the events to read from a partition. */
 export interface Selection {
   readonly types: readonly string[];
   readonly channels: ChannelFilter;

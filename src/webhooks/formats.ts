@@ -1,6 +1,5 @@
-// Formats the bodies of requests: events in the form of the feed, or as CloudEvents. The same
-// events always result in the same bytes, so that a repeated request equals the first one. Pure
-// functions.
+// Formats request bodies: events in the feed's format, or as CloudEvents. The same events always
+// produce the same bytes, so that a repeated request is identical to the first one. Pure functions.
 
 /** An event as `GET /events` returns it. */
 export interface WebhookEvent {
@@ -39,8 +38,8 @@ export interface Format {
   /** Event types that are sent to an endpoint whose settings list no types. */
   readonly types: readonly string[];
   /**
-   * Returns the group of an event. Only events of one group may share a request. `undefined` if the
-   * format cannot represent the event.
+   * Returns the group of an event, or `undefined` if the format cannot represent the event. Only
+   * events of the same group may share a request.
    */
   groupOf(event: WebhookEvent): string | undefined;
   format(events: readonly EncodedEvent[], time: BatchTime): FormattedRequest;
@@ -60,7 +59,7 @@ export const standardFormat: Format = {
   },
 };
 
-/** Attribute `source` of all events [CloudEvents]. Together with the id, it identifies an event. */
+/** `source` attribute of all events [CloudEvents]. Together with the id, it identifies an event. */
 const SOURCE = "/jindou";
 
 export const cloudEventsFormat: Format = {
@@ -74,10 +73,7 @@ export const cloudEventsFormat: Format = {
   },
 };
 
-/**
- * Returns the key of the channel, or the id of the user, to which an event belongs. `undefined` for
- * `feed.gap`.
- */
+/** Returns the channel key or uid to which an event belongs, or `undefined` for `feed.gap`. */
 export function subjectOf({ data }: WebhookEvent): string | undefined {
   const subject = data.channel_key ?? data.uid;
   return typeof subject === "string" ? subject : undefined;

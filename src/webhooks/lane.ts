@@ -1,6 +1,6 @@
 // Delivers the events of one partition of the feed to an endpoint. Each call to `turn` performs one
-// step: it forms a batch and sends it, or sends a batch again. State: the state of the partition,
-// and whether it must be stored again.
+// step: it forms a batch and sends it, or sends a batch again. State: the partition's state, and
+// whether it must be stored again.
 
 import type { EventPosition as Position } from "../broker/event-ports.ts";
 import type { WebhookSettings } from "../broker/webhook-ports.ts";
@@ -66,13 +66,14 @@ interface LanePorts {
   send(attempt: Attempt): Promise<Outcome & { readonly verdict: Verdict }>;
   /** Stores the state, and the event that was parked, if any. Rejects if the lease is lost. */
   save(state: PartitionState, parked?: ParkedEvent): Promise<void>;
-  /**
-   * Returns when the last accepted request was started, or 0 if no request has been accepted yet.
-   */
+  /** Returns the start time of the last accepted request, or 0 if none has been accepted yet. */
   acceptedMs(): number;
   /** Returns false if the endpoint already has the maximum number of parked events. */
   mayPark(): boolean;
-  /** Returns the time until which an endpoint that is down or requested a pause gets no request. */
+  /**
+   * Returns the time until which no request is sent, because the endpoint is down or asked for a
+   * pause.
+   */
   pausedUntilMs(): number;
   disable(reason: string): Promise<void>;
   /**
@@ -88,7 +89,7 @@ export interface ParkedEvent {
   readonly outcome: Outcome;
 }
 
-/** Maximum size of the events of one request. A larger first event is sent alone. */
+/** Maximum total size of the events in one request. A larger first event is sent alone. */
 export const MAX_BODY_BYTES = 1_000_000;
 
 /**
@@ -397,7 +398,8 @@ function isJudged({ count, attempts }: Batch): boolean {
 }
 
 /**
- * Returns the first events that may share a request, because their group and total size allow it.
+ * Returns the longest prefix of the events that may share a request, given their group and total
+ * size.
  */
 function requestEvents(events: readonly PlacedEvent[], format: Format): readonly PlacedEvent[] {
   const formatted = events.filter(({ event }) => format.groupOf(event) !== undefined);

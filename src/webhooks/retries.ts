@@ -4,7 +4,7 @@
 import type { Outcome } from "./sender.ts";
 
 /**
- * Conclusion from the status of an attempt.
+ * Meaning of an attempt's status.
  *
  *     accepted  2xx
  *     gone      410: the receiver wants no more events
@@ -54,7 +54,7 @@ export function isolatedDelayMs(attempts: number, verdict: Verdict, random: numb
   return jittered(verdict === "failed" ? 2 ** (attempts - 1) : 1, random);
 }
 
-/** Returns the pause that a receiver demands with `Retry-After`, at most an hour. */
+/** Returns the pause that a receiver requested with `Retry-After`, at most an hour. */
 export function acceptedRetryAfterMs(retryAfterMs = 0): number {
   return Math.min(retryAfterMs, LONGEST_S * 1000);
 }

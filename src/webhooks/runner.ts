@@ -22,16 +22,15 @@ import type { Outcome } from "./sender.ts";
 const MAX_IN_FLIGHT = 8;
 /** Maximum number of parked events of an endpoint. If it is reached, failing events are retried. */
 const MAX_PARKED = 1000;
-/** Pause after an error of the store or the feed. */
+/** Pause after a store or feed error. */
 const ERROR_PAUSE_MS = 1000;
 /**
- * Minimum time between two reports of errors of the store or the feed, because 64 lanes may fail
- * for the same reason.
+ * Minimum time between two reports of store or feed errors, because 64 lanes may fail for the same
+ * reason.
  */
 const REPORT_MS = 10_000;
 /**
- * Maximum duration of a sleep. It is limited because the wall clock may be set forward during a
- * pause.
+ * Maximum duration of a sleep, limited because the wall clock may be set forward during a pause.
  */
 const MAX_SLEEP_MS = 5000;
 const LIVE = "live";
@@ -73,7 +72,7 @@ interface RunnerPorts {
   onLeaseLost(): void;
 }
 
-/** A parked event with its source and the reply of its receiver. */
+/** A parked event with its source and the receiver's reply. */
 export interface ParkedText {
   readonly event: ParkedEvent["event"];
   readonly partition: number;
@@ -157,7 +156,7 @@ export class Runner {
     return this.#lease;
   }
 
-  /** True if the runner was stopped, has lost its lease, or disables its endpoint. */
+  /** True if the runner was stopped, has lost its lease, or is disabling its endpoint. */
   get isStopping(): boolean {
     return this.#isStopping;
   }
@@ -189,7 +188,7 @@ export class Runner {
     }, 0);
   }
 
-  /** Reads the stored state and starts to deliver. */
+  /** Reads the stored state and starts delivering. */
   async start(): Promise<void> {
     const { store } = this.#ports;
     const { id } = this.#endpoint;
@@ -226,7 +225,9 @@ export class Runner {
     await this.#countParked();
   }
 
-  /** Stops. Resolves after the requests in flight have ended and their results are stored. */
+  /**
+   * Stops the runner. Resolves when the requests in flight have ended and their results are stored.
+   */
   async stop(): Promise<void> {
     this.#halt();
     this.#endListening?.();
@@ -475,7 +476,7 @@ export class Runner {
   }
 
   /**
-   * Waits until there may be enough events for a full request, but not beyond `untilMs` on the
+   * Waits until there may be enough events for a full request, but at most until `untilMs` on the
    * monotonic clock. Returns true if a change has ended the wait.
    */
   async #fill(lane: Lane, partition: number, untilMs: number): Promise<boolean> {
@@ -607,8 +608,8 @@ export class Runner {
       this.#states.set(name, text);
       return this.#writes.run();
     }
-    // The parked event is written separately, because a full disk refuses it but not the states of
-    // the other lanes.
+    // The parked event is written separately, because a full disk rejects its write but not those
+    // of the other lanes' states.
     await this.#write(new Map([[name, text]]), new Map([parked]));
     this.#parked.add(parked[0]);
   }
@@ -726,8 +727,8 @@ function isSamePosition(a: Position | undefined, b: Position): boolean {
 
 /**
  * Parses a stored state. The batches start over if the endpoint was enabled again or given a
- * different URL or secret after the state was stored. The times of failures do not show this,
- * because a runner stores failures until it has read the change.
+ * different URL or secret after the state was stored. The failure times cannot show this, because a
+ * runner keeps storing failures until it has read the change.
  */
 function stateOf(text: string, enabledAtMs: number, nowMs: number): PartitionState {
   const state: StoredState = JSON.parse(text); // as written by a runner

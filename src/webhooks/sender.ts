@@ -1,13 +1,13 @@
-// Sends requests to endpoints over HTTP, and describes their outcomes for the owners of the
-// endpoints. State: the connections of each sender.
+// Sends requests to endpoints over HTTP, and describes their outcomes for the endpoints' owners.
+// State: the connections of each sender.
 
 import { connectorCreator, RefusedAddress, type Resolve } from "../outgoing/connector.ts";
 import { Outgoing, OutgoingError } from "../outgoing/outgoing.ts";
 import type { AddressRules } from "./addresses.ts";
 
-/** Maximum number of bytes of a reply that are read. The rest is discarded with its connection. */
+/** Maximum number of bytes to read from a reply. The rest is discarded with its connection. */
 const MAX_REPLY_BYTES = 65_536;
-/** Maximum number of bytes of a failed reply that are kept with the attempt. */
+/** Maximum number of bytes of an error reply that are stored with the attempt. */
 const MAX_EXCERPT_BYTES = 1024;
 
 export interface Outcome {
@@ -18,7 +18,7 @@ export interface Outcome {
    * request.
    */
   readonly error: string;
-  /** First KiB of the body of a reply that is not 2xx. */
+  /** First KiB of the reply's body if the status is not 2xx. */
   readonly reply: string;
   /** Value of the header `Retry-After`, in milliseconds from now. */
   readonly retryAfterMs: number | undefined;
@@ -84,7 +84,7 @@ export function createSender({
   };
 }
 
-/** Returns the cause of a failure as a sentence, for the owner of the endpoint. */
+/** Returns the cause of a failure as a sentence for the endpoint's owner. */
 function causeOf(error: unknown): string {
   if (!(error instanceof OutgoingError)) return String(error);
   const { reason, message, cause } = error;

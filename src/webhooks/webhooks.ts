@@ -44,7 +44,7 @@ import { createSender, type Outcome, type Sender } from "./sender.ts";
 
 const SECRET_BYTES = 32;
 /**
- * Interval at which a node reads the endpoints while there are none. It is shorter than a lease, so
+ * Interval at which a node looks for endpoints while there are none. It is shorter than a lease, so
  * that the other nodes have read a new endpoint before its first lease can expire.
  */
 const IDLE_TICK_MS = 5000;
@@ -479,7 +479,7 @@ class WebhookDispatch implements WebhookService {
     await Promise.all([...this.#runners.values()].map((runner) => runner.flush()));
   }
 
-  /** Stores a record for each endpoint of the configuration that has none yet. */
+  /** Stores a record for each configured endpoint that does not have one yet. */
   async #createFixed(endpoints: readonly Endpoint[]): Promise<void> {
     const { fixed, feed, store } = this.#ports;
     const ids = new Set(endpoints.map(({ id }) => id));
@@ -496,7 +496,7 @@ class WebhookDispatch implements WebhookService {
   }
 
   /**
-   * Records at intervals that the configuration has the fixed endpoints. `#removeUnseen` needs
+   * Periodically records that the configuration contains the fixed endpoints. `#removeUnseen` needs
    * these records. If the configuration gave an endpoint a different URL or secret, earlier
    * failures no longer count. This is checked once per process, because other nodes may still have
    * the old configuration.
@@ -635,7 +635,7 @@ class WebhookDispatch implements WebhookService {
     return formats[name] ?? (name === "cloudevents" ? cloudEventsFormat : standardFormat);
   }
 
-  /** Sends a request on behalf of a call that waits for the result. */
+  /** Sends a request on behalf of an API call that waits for the result. */
   async #sendNow(
     endpoint: Endpoint,
     delivery: Omit<Delivery, "partition" | "isReplay">,
@@ -724,7 +724,7 @@ function signingKeys({ secrets }: Endpoint, nowMs: number): readonly Buffer[] {
     .flatMap(({ text }) => signingKeyOf(text) ?? []);
 }
 
-/** Largest backward jump of a clock that is not compensated. */
+/** Largest backward jump of a clock that is not compensated for. */
 const ADJUSTED_MS = 1000;
 
 /**
