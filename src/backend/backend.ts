@@ -68,12 +68,15 @@ const NOT_REPEATABLE: ReadonlySet<keyof Operations> = new Set([
 const FIRST_DELAY_MS = 200;
 const MAX_DELAY_MS = 5000;
 /**
- * Longest wait that is accepted if the broker requests one (`Retry-After`). If the broker requests
- * a longer wait, the call fails at once.
+ * Longest wait that the broker may request (`Retry-After`). If it requests a longer one, the call
+ * fails at once.
  */
 const MAX_WAIT_MS = 10_000;
 
-/** Returns the calls of the HTTP API. Each rejects only with a `JindouApiError`. */
+/**
+ * Returns an object with a method for each call of the HTTP API. The methods reject only with a
+ * `JindouApiError`.
+ */
 export function createBackend(options: BackendOptions): Backend {
   const { url, token, retries = 3, timeoutMs = 10_000 } = options;
   if (!/^https?:\/\//.test(url)) throw new TypeError("url must begin with https:// or http://");

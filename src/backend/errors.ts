@@ -1,4 +1,4 @@
-// The error that failed calls of this package throw.
+// The error that this package's calls throw.
 
 export interface ErrorDetail {
   readonly path: string;

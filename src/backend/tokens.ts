@@ -1,4 +1,4 @@
-// Signs the JWTs that clients use to log in (docs/auth.md) with the key of the backend.
+// Signs, with the backend's key, the JWTs that clients use to log in (docs/auth.md).
 
 import {
   constants,
@@ -36,7 +36,7 @@ export interface TokenKey {
   readonly algorithm: TokenAlgorithm;
   /** Secret of at least 32 bytes (HS…), or private key in PEM form. */
   readonly key: string | Uint8Array | KeyObject;
-  /** Id of the key (`kid`), if the broker has several keys. */
+  /** Key id (`kid`), if the broker has several keys. */
   readonly keyId?: string | undefined;
 }
 

@@ -1,11 +1,11 @@
 // Verifies webhooks that are signed according to Standard Webhooks: HMAC-SHA256 of the id, the time
-// and the body. During a rotation of secrets, the header has one signature for each secret.
+// and the body. During a secret rotation, the header has one signature for each secret.
 
 import { createHmac, timingSafeEqual } from "node:crypto";
 
 type HeaderValue = string | readonly string[] | undefined;
 
-/** Headers of a request: a `Headers` object, or the object of `node:http`. */
+/** Request headers: a `Headers` object, or the headers object of `node:http`. */
 export type WebhookHeaders =
   | { get(name: string): string | null }
   | Readonly<Record<string, HeaderValue>>;
