@@ -68,7 +68,7 @@ export class AddressRules {
     if (INTERNAL.includes(address))
       return `${address} is an internal address. Add its network to webhooks.allowNetworks if webhooks may reach it`;
     if (!isEncrypted)
-      return `${address} must be reached with https. Add its network to webhooks.allowNetworks if http is safe there`;
+      return `${address} must be reached over https. Add its network to webhooks.allowNetworks if http is safe there`;
     return undefined;
   }
 
@@ -86,7 +86,7 @@ export class AddressRules {
       const addresses = await resolve(host);
       return addresses.map((address) => this.refusal(address, isEncrypted)).find(Boolean);
     } catch {
-      return `The host name ${host} cannot be resolved. Check the URL and the DNS of this node`;
+      return `The host name ${host} cannot be resolved. Check the URL and this node's DNS`;
     }
   }
 }

@@ -25,7 +25,7 @@ const endpointOptions = Type.Object(
       pattern: "^whsec_",
       maxLength: 128,
       secret: true,
-      description: "Secret that signs the requests: `whsec_` and the Base64 of 24 to 64 bytes.",
+      description: "Secret that signs the requests: `whsec_` followed by the Base64 encoding of 24 to 64 bytes.",
     }),
     previousSecret: Type.String({
       default: "",
@@ -38,7 +38,7 @@ const endpointOptions = Type.Object(
       default: [],
       maxItems: WEBHOOK_LIMITS.maxTypes,
       description:
-        "Types of events, such as `message.stored` or `message.*`. An empty list means the default of the format. The format `wukongim` has WuKongIM's types by default, and the other formats have all types except `session.opened`, `session.closed` and `command.sent`.",
+        "Event types, such as `message.stored` or `message.*`. An empty list means the format's default: WuKongIM's types for `wukongim`, and for the other formats all types except `session.opened`, `session.closed` and `command.sent`.",
     }),
     channelType: Type.Integer({
       default: 0,
@@ -50,11 +50,11 @@ const endpointOptions = Type.Object(
       default: "",
       maxLength: WEBHOOK_LIMITS.maxPrefixLength,
       description:
-        "Prefix of the ids of the channels whose events are delivered. For a personal channel, either user's uid may begin with it. An empty value means all channels.",
+        "Id prefix of the channels whose events are delivered. A personal channel matches if either user's uid begins with the prefix. An empty value means all channels.",
     }),
     format: Type.Enum([...WEBHOOK_FORMATS], {
       default: "standard",
-      description: "Format of the bodies (docs/webhooks.md, section Formats).",
+      description: "Format of the request bodies (docs/webhooks.md, section Formats).",
     }),
     batchMax: Type.Integer({
       default: WEBHOOK_DEFAULTS.batch.max,
@@ -68,12 +68,12 @@ const endpointOptions = Type.Object(
       minimum: 0,
       maximum: WEBHOOK_LIMITS.maxBatchWaitMs,
       unit: "milliseconds",
-      description: "Time for which an event waits for further events.",
+      description: "Maximum time for which an event waits for further events.",
     }),
     order: Type.Enum([...WEBHOOK_ORDERS], {
       default: WEBHOOK_DEFAULTS.order,
       description:
-        "`channel`: events of a channel arrive in order, so a request waits until the previous one is accepted or given up. `none`: a request that must be repeated does not delay later requests, unless four requests of the same partition of the feed must be repeated.",
+        "`channel`: events of a channel arrive in order, so a request waits until the previous one is accepted or given up. `none`: a request that must be repeated does not delay later requests, unless four requests from the same feed partition must be repeated.",
     }),
     maxAgeS: Type.Integer({
       default: WEBHOOK_DEFAULTS.maxAgeS,
@@ -93,7 +93,7 @@ export const webhooksOptions = Type.Object(
       default: [],
       maxItems: 100,
       description:
-        "Receivers of events, besides those that are created with `POST /webhooks` (docs/webhooks.md). They may be in internal networks.",
+        "Receivers of events, in addition to those created with `POST /webhooks` (docs/webhooks.md). They may be in internal networks.",
     }),
     max: Type.Integer({
       default: 100,
@@ -105,7 +105,7 @@ export const webhooksOptions = Type.Object(
     allowNetworks: Type.Array(Type.String({ minLength: 1 }), {
       default: [],
       description:
-        "Internal networks in which endpoints of `POST /webhooks` may be: networks in CIDR form (`10.0.0.0/8`) or single addresses. Requests to these networks may also use http. If calls need no credential, loopback addresses are always allowed. Requests are never sent to link-local or multicast addresses.",
+        "Internal networks in which endpoints created with `POST /webhooks` may be, in CIDR form (`10.0.0.0/8`) or as single addresses. Requests to these networks may also use http. If API calls need no credential, loopback addresses are always allowed. Requests are never sent to link-local or multicast addresses.",
     }),
     compressUidsAbove: Type.Integer({
       default: 0,

@@ -542,7 +542,7 @@ class WebhookDispatch implements WebhookService {
         try {
           await this.#applyLease(endpoint, lease);
         } catch (error) {
-          this.#ports.onError(error, "The deliveries of a webhook could not be started");
+          this.#ports.onError(error, "Deliveries to a webhook could not be started");
         }
       }),
     );
