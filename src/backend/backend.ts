@@ -166,7 +166,7 @@ async function replyOf(response: Response): Promise<unknown> {
   try {
     value = JSON.parse(text);
   } catch (cause) {
-    const message = `The reply with the status ${status} is not JSON: ${text.slice(0, 200)}`;
+    const message = `The reply with status ${status} is not JSON: ${text.slice(0, 200)}`;
     throw new JindouApiError("bad_reply", message, { status, cause });
   }
   if (ok) return value;
@@ -175,7 +175,7 @@ async function replyOf(response: Response): Promise<unknown> {
     readonly error?: string;
     readonly details?: readonly ErrorDetail[];
   };
-  throw new JindouApiError(code ?? "bad_reply", error ?? `The status is ${status}`, {
+  throw new JindouApiError(code ?? "bad_reply", error ?? `HTTP status ${status}`, {
     ...{ status, details: details ?? [] },
   });
 }

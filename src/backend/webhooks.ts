@@ -50,7 +50,7 @@ export function verifyWebhook(
   if (!(Math.abs(nowMs / 1000 - sentS) <= toleranceS))
     throw new WebhookError(
       "bad_timestamp",
-      "The time of the webhook differs too much from the current time. Check the clock of this machine.",
+      "The webhook's timestamp is too far from the current time. Check this machine's clock.",
     );
   const keys = (typeof secrets === "string" ? [secrets] : secrets).map(keyOf);
   const isSigned = keys.some((key) => {
@@ -81,7 +81,7 @@ function isEqual(signature: string, expected: Buffer): boolean {
 function keyOf(secret: string): Buffer {
   const key = Buffer.from(secret.slice(SECRET_PREFIX.length), "base64");
   if (!secret.startsWith(SECRET_PREFIX) || key.length === 0)
-    throw new TypeError("The secret of a webhook must be whsec_ followed by Base64");
+    throw new TypeError("A webhook secret must be whsec_ followed by Base64");
   return key;
 }
 
