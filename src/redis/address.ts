@@ -1,5 +1,5 @@
-// Reads redis.url: one address, or several that are separated by commas. Pure. No error text
-// contains a part of the value, because the value may contain a password.
+// Parses redis.url: one address, or several separated by commas. Pure. Error texts never quote the
+// value, because it may contain a password.
 
 export interface RedisAddress {
   readonly hosts: readonly { readonly host: string; readonly port: number }[];

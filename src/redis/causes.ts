@@ -1,24 +1,23 @@
-// The reasons why Redis cannot be used. Each states what is wrong and what the operator must do.
-// This is the only file that distinguishes causes by the texts and codes of Redis, TLS and the
-// network. Pure.
+// The reasons why Redis cannot be used. Each states what is wrong and what the operator must do. No
+// other file distinguishes causes by the error texts and codes of Redis, TLS and the network. Pure.
 
 export interface Cause {
   /** Matches the text of an error reply, or the code and message of any other error. */
   readonly pattern?: RegExp;
   readonly what: string;
   readonly action: string;
-  /** Error message for callers and clients. Absent: they get the message of the error's code. */
+  /** Error message for callers and clients. Absent if they get the message of the error's code. */
   readonly callerMessage?: string;
   /** True if waiting does not help because a setting or a program must be changed. */
   readonly lasts?: true;
   /**
-   * Precision of the cause, `PRECISE` if absent. A cause with a higher precision is shown in place
-   * of one with a lower precision.
+   * Precision of the cause, `PRECISE` if absent. A more precise cause replaces a less precise one
+   * in reports.
    */
   readonly precision?: 0 | 1;
   /**
-   * True if the cause ends without action by the operator, because the node loads its code or reads
-   * the slots again. Such a cause does not begin an outage.
+   * True if the cause goes away without action by the operator, because the node loads its code or
+   * reads the slots again. Such a cause does not begin an outage.
    */
   readonly passes?: true;
 }
@@ -295,7 +294,7 @@ export function isUnneededPassword(text: string): boolean {
   return /without any password configured for the default user/.test(text);
 }
 
-/** Patterns of lines that ioredis prints about problems that the node itself reports. */
+/** Patterns of lines that ioredis prints about problems that the node reports itself. */
 const PRINTED = [/password was supplied/, /^Skipping the ready check because INFO command fails/];
 
 export function isReportedElsewhere(line: string): boolean {
@@ -322,9 +321,7 @@ export function isOfSentinels(cause: Cause | undefined): boolean {
   return cause !== undefined && SENTINELS.includes(cause);
 }
 
-/**
- * Returns the cause of a connection error or a Sentinel's error. `text` is its code and message.
- */
+/** Returns the cause of a connection error or Sentinel error. `text` is its code and message. */
 export function causeOfFailure(text: string): Cause | undefined {
   return [...SENTINELS, ...REPLIES, ...CONNECTION].find(({ pattern }) => pattern?.test(text));
 }

@@ -29,8 +29,8 @@ export interface ChannelPosition {
    */
   readonly lostFromId: number;
   /**
-   * The channel's active streams, and the streams of `ReaderState.streams` that exist, as far as
-   * they fit into a reply.
+   * The channel's active streams, and those in `ReaderState.streams` that exist, as far as they fit
+   * into a reply.
    */
   readonly streams: readonly StreamSnapshot[];
   /** Positions of the streams that did not fit. They can be read with `stream`. */
@@ -53,7 +53,7 @@ export interface ReaderState {
   readonly marks: readonly DeliveredMark[];
 }
 
-/** Functions that read channels. Each of them throws `unavailable` if Redis cannot be reached. */
+/** Functions that read channels. Each throws `unavailable` if Redis cannot be reached. */
 export interface ChannelFeed extends Pick<StreamStore, "stream"> {
   position(key: ChannelKey, reader: ReaderState): Promise<ChannelPosition>;
   /**

@@ -27,7 +27,7 @@ export type RedisClient = Redis | Cluster;
 
 /**
  * Time added to `timeoutMs`. A connection with calls in progress is replaced if it receives nothing
- * for the sum of the two.
+ * for this time plus `timeoutMs`.
  */
 const SILENCE_GRACE_MS = 500;
 /** Number of unsent bytes above which no further commands are sent on a connection. */
@@ -35,8 +35,8 @@ const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
 const RECONNECT_MS = 100;
 const MAX_RECONNECT_MS = 2000;
 /**
- * Time after which a connect fails if all Sentinels keep rejecting the lookup of the primary.
- * Before that, they may still be starting.
+ * Time after which connecting fails if all Sentinels keep rejecting the lookup of the primary.
+ * Until then, they may still be starting.
  */
 const REFUSED_MS = 1000;
 
@@ -103,8 +103,8 @@ export function duplicate(client: Redis, changes: RedisOptions): Redis {
 }
 
 /**
- * Makes the client close a connection on which SELECT fails. ioredis would continue in database 0,
- * which may contain other data.
+ * Makes the client close a connection on which SELECT fails. Otherwise, ioredis would continue in
+ * database 0, which may contain other data.
  */
 function onlyInItsDatabase(client: Redis): Redis {
   const select = client.select.bind(client);
@@ -133,10 +133,10 @@ interface ConnectOptions {
 }
 
 /**
- * Connects the client and resolves when it is ready. Also waits for the `ready` event, because
+ * Connects the client and resolves when it is ready. Also listens for the `ready` event, because
  * ioredis may never settle the promise of `connect()`. Rejects after `timeoutMs`, after a reply
  * that makes waiting pointless, or when `signal` is aborted. Also rejects if the client has only
- * one server and cannot reach it. The errors are those of `startFailure`.
+ * one server and cannot reach it. Rejects with the errors that `startFailure` returns.
  */
 export async function connected(
   client: RedisClient,
@@ -269,8 +269,8 @@ export function sendCommand(
 
 /**
  * Corks the connection so that all commands of one turn of the event loop are sent in one write.
- * The pipelining of ioredis would hold back commands while an earlier pipeline waits, and would
- * cost a fifth more CPU time.
+ * ioredis' own pipelining would hold back commands while an earlier pipeline waits, and would use a
+ * fifth more CPU time.
  */
 function gather({ stream }: Redis, isGathered: boolean): void {
   if (!stream || stream.writableCorked > 0) return;

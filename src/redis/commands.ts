@@ -1,6 +1,6 @@
-// The Redis commands that a node uses, and the check that the node may use them. COMMAND INFO does
-// not consider a user's rights, and ACL DRYRUN is only for administrators. Each command is
-// therefore run once on a key that holds no data. Keeps no state.
+// The Redis commands that a node uses, and the check that the node may use them. COMMAND INFO
+// ignores the user's rights, and ACL DRYRUN is only for administrators. Each command is therefore
+// run once on a key that holds no data. Keeps no state.
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -86,7 +86,7 @@ export const SCRIPT_COMMANDS: readonly string[] = SCRATCH_CALLS.map(
 const PROBE = readFileSync(new URL("./lua/probe.lua", import.meta.url), "utf8");
 const PROBE_SHA = createHash("sha1").update(PROBE).digest("hex");
 
-/** Calls of the commands for functions. They fail and change nothing. */
+/** Calls of the function commands. They fail and change nothing. */
 const FUNCTION_CALLS: readonly (readonly [string, readonly string[], string])[] = [
   ["fcall", ["jindou_none", "0"], "fcall"],
   ["function", ["LOAD", ""], "function|load"],
@@ -100,7 +100,7 @@ interface ProbeOptions {
   readonly prefix: string;
   /** User of the connection, or "" for the default user. */
   readonly username: string;
-  /** Text that identifies the server in an error message. "" if there is only one server. */
+  /** Text that identifies the server in an error message, or "" if there is only one server. */
   readonly place: string;
   readonly isCluster: boolean;
   readonly waits: boolean;
@@ -109,8 +109,8 @@ interface ProbeOptions {
 
 /**
  * Throws an `UnusableRedis` that lists the commands, keys or topics that this node may not use, and
- * explains how to allow them. Commands in the probe script may fail for other reasons. Such
- * failures are ignored. Any other error is thrown unchanged.
+ * explains how to allow them. Commands in the probe script that fail for other reasons are ignored.
+ * Any other error is thrown unchanged.
  */
 export async function assertCommands(server: Redis, options: ProbeOptions): Promise<void> {
   const refusals = new Refusals();
@@ -227,7 +227,7 @@ class Refusals {
 
 /**
  * Returns the rights that a command needs. If scripts could not be loaded or run, the commands that
- * they call have not been checked, so the rights for these commands are included.
+ * they call have not been checked, so rights for all of them are included.
  */
 function rightsFor(command: string): readonly string[] {
   const right = `+${command.toLowerCase()}`;

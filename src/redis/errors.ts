@@ -1,4 +1,4 @@
-// Converts error replies of Redis and errors of the connection into the broker's errors.
+// Converts Redis error replies and connection errors into the broker's errors.
 
 import { BrokerError, ERRORS } from "../broker/errors.ts";
 import { messageOf } from "../observe/error-fields.ts";
@@ -10,7 +10,7 @@ import {
   sentenceAbout,
 } from "./causes.ts";
 
-// Patterns that match the error replies of scripts and commands about a missing right, in all
+// Patterns that match the error replies about missing rights, from scripts and commands, in all
 // versions of Redis.
 export const NO_KEY = /access (at least )?one of the keys|permissions to access .*\bkeys?\b/;
 export const NO_TOPIC = /publish to the channel|permissions to access .*\bchannels?\b/;
@@ -43,7 +43,7 @@ export class RedisAway extends Error {
 const CHECK_URL = "Check redis.url (JINDOU_REDIS_URL)";
 const UNKNOWN = "the connection to Redis failed. The node's log contains the reason";
 
-/** Converts any error of a connection or a command into an error for the operator. */
+/** Converts any connection or command error into an error for the operator. */
 export function startFailure(error: unknown): UnusableRedis | RedisAway {
   const origin = originOf(error);
   if (origin instanceof UnusableRedis || origin instanceof RedisAway) return origin;
@@ -69,9 +69,7 @@ export function causeOf(error: unknown): Cause | undefined {
   return causeOfFailure(typeof code === "string" ? `${code} ${text}` : text);
 }
 
-/**
- * Returns true if the error has a message about its cause, and not only the message of its code.
- */
+/** Returns true if the error's message is about its cause, and not only the message of its code. */
 export function isExplained(error: unknown): boolean {
   const origin = originOf(error);
   return !(origin instanceof BrokerError && origin.message === ERRORS[origin.code].message);
@@ -95,12 +93,9 @@ function originOf(error: unknown): unknown {
   return isGeneric || isOrigin ? originOf(cause) : error;
 }
 
-/**
- * Returns the message of an error without positions in scripts and without the additions of
- * libraries.
- */
+/** Returns an error's message without script positions and without what libraries add to it. */
 function textOf(error: unknown): string {
-  // Node.js throws an error without a message if no address of a host name can be reached.
+  // Node.js throws an error without a message if none of a host name's addresses can be reached.
   const { errors } = Object(error) as { readonly errors?: unknown };
   if (Array.isArray(errors)) return errors.map(textOf).join(", ");
   // The replacements remove the additions of Redis, ioredis and OpenSSL.
@@ -157,9 +152,9 @@ export function isReply(cause: unknown): cause is Error {
 }
 
 /**
- * Converts an error to a `BrokerError`: `unavailable` for a failure of the connection, a missing
- * right or a server that currently cannot run the command, `too_late` for a write after its
- * deadline, and `internal` for a wrong command or script. Returns a `BrokerError` unchanged.
+ * Converts an error to a `BrokerError`: `unavailable` for a connection failure, a missing right or
+ * a server that currently cannot run the command, `too_late` for a write after its deadline, and
+ * `internal` for an invalid command or script. Returns a `BrokerError` unchanged.
  */
 export function asBrokerError(cause: unknown): BrokerError {
   if (cause instanceof BrokerError) return cause;
@@ -182,7 +177,7 @@ export function errorOfReply(text: string): BrokerError {
   return asBrokerError(replyError(text));
 }
 
-/** Returns an error like those of ioredis for error replies. */
+/** Returns an error like those that ioredis creates for error replies. */
 export function replyError(text: string): Error {
   const error = new Error(text);
   error.name = "ReplyError";

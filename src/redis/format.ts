@@ -23,9 +23,9 @@ const MIN_MAJOR = 7;
 const FORMAT = 7;
 
 /**
- * Returns warnings about the server's configuration. If the server denies INFO, returns no
- * warnings. Throws an `UnusableRedis` if this build cannot use the server, and a `RedisAway` if a
- * single server is a replica.
+ * Returns warnings about the server's configuration, or an empty list if the server denies INFO.
+ * Throws an `UnusableRedis` if this build cannot use the server, and a `RedisAway` if a single
+ * server is a replica.
  */
 export async function checkServer(
   server: Redis | RedisClient,
@@ -106,7 +106,7 @@ export function assertReplicas(info: string, minReplicas: number): void {
     );
 }
 
-/** Returns the error for replicas that are connected but have not confirmed a write. */
+/** Returns the error for connected replicas that have not confirmed a write. */
 export function unconfirmed(confirmed: number, minReplicas: number): RedisAway {
   return new RedisAway(
     sentenceAbout(TOO_FEW_REPLICAS, `${confirmed} confirmed a write, ${minReplicas} required`),

@@ -1,6 +1,6 @@
-// The counters of message ids in Redis: their names, and the check that ids are left. A single
-// server has one counter. In a Redis Cluster, each bucket has its own counter, because a script can
-// access only its own bucket. Pure.
+// The message id counters in Redis: their names, and the check that ids are left. A single server
+// has one counter. In a Redis Cluster, each bucket has its own counter, because a script can access
+// only its own bucket. Pure.
 
 import { BUCKETS } from "../broker/log-frame.ts";
 import { MAX_MESSAGE_ID } from "../broker/model.ts";

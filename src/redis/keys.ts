@@ -1,8 +1,8 @@
 // Builds the names of all keys and topics in Redis. All keys of a channel contain the hash tag of
 // its bucket, and all keys of a user contain the user's hash tag, so that all keys of one script
 // are in one slot. Message ids come from one counter in Redis, or on a Redis Cluster from one
-// counter for each bucket. Ids are therefore unique and increase within a channel, without a
-// synchronised clock or a lease.
+// counter per bucket. Ids are therefore unique and increase within a channel without synchronised
+// clocks or leases.
 
 import { bucketOf, logBucket, logTopic } from "../broker/log-frame.ts";
 import {
@@ -38,15 +38,13 @@ export class Keys {
     return `${this.#tag(key)}${part}:${key}${tail === "" ? "" : `\n${tail}`}`;
   }
 
-  /**
-   * Returns the beginning of a channel's key names, for scripts that build the names themselves.
-   */
+  /** Returns the prefix of a channel's key names, for scripts that build the names themselves. */
   ofChannel(key: ChannelKey): string {
     return this.#tag(key);
   }
 
   /**
-   * Groups channels by bucket. The keys of the result are the beginnings of the key names in each
+   * Groups channels by bucket. The keys of the result are the prefixes of the key names in each
    * bucket.
    */
   byBucket(channels: readonly ChannelKey[]): ReadonlyMap<string, readonly ChannelKey[]> {

@@ -5,9 +5,7 @@
 import { createHash } from "node:crypto";
 import { placeIn, type ServerCode, sectionOf } from "./script.ts";
 
-/**
- * A function of a library. Redis passes the keys and the arguments of a call to it in two tables.
- */
+/** A function of a library. Redis passes it the keys and the arguments of a call in two tables. */
 export interface LibraryFunction extends ServerCode {
   readonly name: string;
 }
@@ -22,10 +20,10 @@ export interface Library {
 
 const NAME = /@LIBRARY/g;
 const HASH_DIGITS = 8;
-/** Matches a line number of a library in an error message of Redis. */
+/** Matches a library's line number in a Redis error message. */
 const LINE = /@?\buser_function:(\d+)/g;
 
-/** Builds a library from files and generated code. They share their locals. */
+/** Builds a library from files and generated code, which share their local variables. */
 export function loadLibrary(...sources: readonly (URL | string)[]): Library {
   const sections = sources.map(sectionOf);
   const template = sections.map(({ text }) => text).join("\n");

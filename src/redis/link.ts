@@ -53,9 +53,9 @@ import { Primaries } from "./primaries.ts";
 import { type Arg, loadScript, type Script, type ServerCode } from "./script.ts";
 import { ServerClocks } from "./server-clock.ts";
 
-/** Minimum timeout of the first connect. A Cluster or Sentinels may need several attempts. */
+/** Minimum timeout for the first connect. A Cluster or Sentinels may need several attempts. */
 const START_MS = 10_000;
-/** Maximum number of hash tags that are tried to find one in a slot of a given server. */
+/** Maximum number of hash tags to try in order to find one in a given server's slots. */
 const MAX_TAGS = 20_000;
 const WRITE = loadScript(new URL("./lua/write.lua", import.meta.url));
 const MAX_CLOCK_AGE_MS = 2000;
@@ -67,14 +67,16 @@ const CONFIRM_SHARE = 0.8;
 
 interface LinkPorts {
   readonly name: string;
-  /** Receives failures that are not reported to any caller, except those of an outage. */
+  /**
+   * Receives failures that are not reported to any caller, except those that belong to an outage.
+   */
   readonly onError: (error: unknown, what: string) => void;
   /** Receives warnings about a Redis that can be used but whose configuration is risky. */
   readonly onWarning?: (warning: string) => void;
   /** Receives reports about outages, during which Redis cannot be used. */
   readonly onOutage?: (report: OutageReport) => void;
   /**
-   * Checks whether an outage has ended. Rejects if it continues. The default is `ping` of the link.
+   * Checks whether an outage has ended. Rejects if it continues. The default is the link's `ping`.
    */
   readonly checkUsable?: () => Promise<void>;
   readonly onDataLoss?: () => void;
@@ -132,13 +134,13 @@ export class RedisLink {
   #isWatching = false;
   #isDiagnosing = false;
   /**
-   * Reason why the last check of a reachable server failed. `undefined` if no check has failed
+   * Reason why the last check of a reachable server failed, or `undefined` if no check has failed
    * since the last successful one.
    */
   #refusal: RedisAway | undefined;
   /** Error about missing slots or replicas. While it is set, some calls are rejected. */
   #shortfall: RedisAway | undefined;
-  /** Warnings of the last check of the server. The next check does not report them again. */
+  /** Warnings from the last check of the server. The next check does not report them again. */
   #warnings: ReadonlySet<string> = new Set();
   #mark: string | undefined;
   #rightsCheckedMs = Number.NEGATIVE_INFINITY;
@@ -200,14 +202,14 @@ export class RedisLink {
   }
 
   /**
-   * Latest reason why `start` failed, or why it has not succeeded yet. `undefined` if there has
-   * been no such reason so far.
+   * Latest reason why `start` failed or has not succeeded yet, or `undefined` if there has not been
+   * one so far.
    */
   get startFailure(): Error | undefined {
     return this.#startFailure;
   }
 
-  /** True while the clock of a server shows a time after 2080. Writes to it are rejected. */
+  /** True while a server's clock shows a time after 2080. Writes to that server are rejected. */
   get isClockInvalid(): boolean {
     return this.#clocks.isInvalid;
   }
@@ -352,7 +354,7 @@ export class RedisLink {
   }
 
   /**
-   * Sends one command that stores nothing. `command` is its name in lower case. The first argument,
+   * Sends one command that does not write. `command` is its name in lower case. The first argument,
    * a key or topic, selects the server. Replies and errors are as for `run`.
    */
   call(command: string, ...args: readonly Arg[]): Promise<unknown> {
@@ -556,7 +558,7 @@ export class RedisLink {
       ...(await checkPassword(ready[0], this.#settings)),
     ];
     await Promise.all(ready.map((server) => this.#assertCommands(server)));
-    // After the start, only the calls that need the missing replicas are rejected.
+    // After startup, only the calls that need the missing replicas are rejected.
     if (this.#status === "starting") await this.#assertReplicas(ready);
     await Promise.all(ready.map((server) => this.#clocks.ask(server)));
     await this.#checkData();
@@ -583,7 +585,7 @@ export class RedisLink {
     });
   }
 
-  /** Checks the counters of message ids on these servers. */
+  /** Checks the message id counters on these servers. */
   async #assertIdsLeft(servers: readonly Redis[]): Promise<void> {
     const primaries = this.#primaries;
     const isStoredOn = (key: string) => (server: Redis) => primaries?.holds(server, key) ?? true;
@@ -612,7 +614,7 @@ export class RedisLink {
       place: this.#placeOf(server),
       isCluster: this.isCluster,
       waits: this.settings.minReplicas > 0,
-      // After the start, the connections that subscribe report a missing right themselves.
+      // After startup, the connections that subscribe report a missing right themselves.
       subscribes: this.#ports.subscribes === true && this.#status === "starting",
     });
   }
@@ -692,7 +694,7 @@ export class RedisLink {
     }
   }
 
-  /** Looks for missing slots and replicas. Without them, some calls are rejected. */
+  /** Checks for missing slots and replicas, without which some calls are rejected. */
   async #checkShortfall(): Promise<void> {
     const { minReplicas } = this.#settings;
     const servers = this.primaries().filter(({ status }) => status === "ready");
@@ -755,7 +757,7 @@ async function replicationOf(server: Redis): Promise<string> {
   return String(await send(server, "info", ["replication"], {}));
 }
 
-/** Resolves if the check of one server succeeds, or if there is no server. */
+/** Resolves if the check succeeds for at least one server, or if there are no servers. */
 async function anyOf(
   servers: readonly Redis[],
   check: (server: Redis) => Promise<void>,

@@ -1,7 +1,7 @@
-// Connections to one server, for calls that fail when a connection is lost. Such a call may still
-// be in a network buffer, and the server would run it when it arrives. The failure is therefore
-// reported only after the server has closed the lost connection, or when the server would reject
-// the call as too late. State: the current connection.
+// Tracks the connection to one server, for calls that fail when it is lost. Such a call may still
+// be in a network buffer, and the server would run it on arrival. The failure is therefore reported
+// only after the server has closed the lost connection, or once it would reject the call as too
+// late. State: the current connection.
 
 import type { Redis } from "ioredis";
 import { type Deferred, deferred } from "../lib/deferred.ts";
@@ -9,9 +9,7 @@ import { waitAtMost } from "../lib/wait-at-most.ts";
 import { send } from "./client.ts";
 
 interface Connection {
-  /**
-   * Filters of CLIENT KILL that select only this connection, or `undefined` if they are unknown.
-   */
+  /** CLIENT KILL filters that select only this connection, or `undefined` if they are unknown. */
   filters: readonly string[] | undefined;
   /** Resolves when the server has closed the connection. Never rejects. */
   readonly closed: Deferred;

@@ -10,11 +10,11 @@ export interface OutageReport {
   readonly message: string;
   readonly isOver: boolean;
   readonly fields: {
-    /** Reason why Redis cannot be used, and what to do. Absent in the report of the end. */
+    /** Reason why Redis cannot be used, and what to do. Absent when the outage is over. */
     readonly reason?: string;
-    /** Seconds since the beginning. Absent in the report of the beginning. */
+    /** Seconds since the outage began. Absent in the first report. */
     readonly awayS?: number;
-    /** Number of calls and connection attempts that have failed since the beginning. */
+    /** Number of calls and connection attempts that have failed since the outage began. */
     readonly failures?: number;
   };
 }
@@ -39,7 +39,10 @@ interface CurrentOutage {
 }
 
 const AWAY: ReadonlySet<ErrorCode> = new Set(["unavailable", "too_late"]);
-/** Time between two checks. An outage ends if a check succeeds and no call failed in that time. */
+/**
+ * Time between two checks. An outage ends if a check succeeds and no call has failed since the
+ * previous check.
+ */
 const CHECK_MS = 1000;
 const REPORT_MS = 5000;
 
@@ -52,16 +55,15 @@ export class Outage {
     this.#ports = ports;
   }
 
-  /** Reason why Redis cannot be used, without network addresses. "" if it can be used. */
+  /** Reason why Redis cannot be used, without network addresses, or "" if it can be used. */
   get publicReason(): string {
     return this.#current?.publicReason ?? "";
   }
 
   /**
    * Counts a failure. Does nothing else if the error has no message about its cause, or if the
-   * cause ends without action by the operator. Otherwise, begins an outage unless one has begun
-   * already. During an outage, the error's reason replaces the current reason if it is at least as
-   * precise.
+   * cause goes away without action by the operator. Otherwise, begins an outage, or replaces the
+   * current outage's reason if the error's reason is at least as precise.
    */
   record(error: unknown): void {
     const cause = causeOf(error);

@@ -1,7 +1,7 @@
-// Selects the server of a Redis Cluster for each command. ioredis must not redirect commands. It
-// would send a rejected pipeline again, possibly after later pipelines, but calls for one channel
-// must keep their order. Instead, a command for the wrong server is rejected, and the slot map is
-// refreshed. State: the connections by address and two timers.
+// Selects the Redis Cluster server for each command. ioredis must not redirect commands: it would
+// resend a rejected pipeline, possibly after later pipelines, but calls for one channel must keep
+// their order. Instead, a command for the wrong server is rejected, and the slot map is refreshed.
+// State: the connections by address and two timers.
 
 import type { Cluster, Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";
@@ -59,7 +59,7 @@ export class Primaries {
     return this.#nodeAt(this.#cluster.slots[slotOf(key)]?.[0]) === server;
   }
 
-  /** Refreshes the slot map if the error of a command shows that the map is outdated. */
+  /** Refreshes the slot map if a command's error shows that the map is outdated. */
   reportError(error: unknown): void {
     if (error instanceof Error && STALE_MAP.test(error.message)) this.#refresh();
   }

@@ -31,9 +31,9 @@ export class ReplicationBarrier {
   }
 
   /**
-   * Must be called before several writes. The returned function waits like `wait` for the writes on
-   * all primaries. It throws `unavailable` if the connection to a primary was lost after `observe`
-   * was called.
+   * Must be called before a group of writes. The returned function waits for the writes on all
+   * primaries, as `wait` does for one. It throws `unavailable` if a connection to a primary was
+   * lost after the call to `observe`.
    */
   observe(): () => Promise<void> {
     if (this.#link.settings.minReplicas === 0) return async () => {};
@@ -87,7 +87,7 @@ export class ReplicationBarrier {
 
 /**
  * The WAITs of one primary. WAIT blocks its connection, so each primary has a separate connection
- * for it. A small write directly before the WAIT makes it cover all earlier writes of the primary.
+ * for it. A small write directly before the WAIT makes it cover all earlier writes on the primary.
  */
 class PrimaryWaits {
   readonly #primary: Redis;

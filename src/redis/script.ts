@@ -1,8 +1,8 @@
 // Builds scripts. A script is one Lua file, preceded by the shared functions that it uses. Redis
-// creates every function, table and local of a script again at each call, so the source is reduced:
-// constants and functions that only call another function are inlined, and unused functions are
-// removed. Until the end of the reduction, every line keeps its number, so that error messages can
-// contain the lines of the files.
+// recreates every function, table and local variable of a script on each call, so the source is
+// reduced: constants and functions that only call another function are inlined, and unused
+// functions are removed. Line numbers are kept until the end of the reduction, so that error
+// messages can refer to lines in the files.
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -12,13 +12,11 @@ export type Arg = string | number | Buffer;
 
 /** Lua code that a server runs for a node: a script, or a function of a library. */
 export interface ServerCode {
-  /**
-   * Command that loads the code, and its arguments. Code that is loaded together shares one list.
-   */
+  /** Command that loads the code, and its arguments. Functions of one library share one list. */
   readonly loading: readonly [command: string, ...args: string[]];
   /** True if the code may change data. Such code is called with a deadline. */
   readonly isWriting: boolean;
-  /** Replaces the positions in an error message of Redis with lines of the files. */
+  /** Replaces the positions in a Redis error message with files and line numbers. */
   withFileLines(message: string): string;
 }
 
@@ -74,7 +72,7 @@ export function sectionOf(source: URL | string): Section {
   return { path, text: readFileSync(source, "utf8") };
 }
 
-/** Matches a line number of a script in an error message of Redis. */
+/** Matches a script's line number in a Redis error message. */
 const SCRIPT_LINE = /@?\buser_script:(\d+)/g;
 
 /** Returns the file and line for a line number of the reduced script, counted from 1. */
@@ -104,7 +102,7 @@ export function placeIn(sections: readonly Section[], line: number): string | un
 const FUNCTION = /^local function (\w+)\((?:.* end|.*(?:\n.*)*?\nend)$/gm;
 /** Matches a constant: a name in capitals for a number or a string, on a separate line. */
 const CONSTANT = /^local ([A-Z][A-Z_]+) = (-?\d+|'[^'\n]*')\n/gm;
-/** Matches a function on one line that only calls another function. */
+/** Matches a one-line function that only calls another function. */
 const FORWARD = /^local function (\w+)\((.*?)\) return ([\w.]+\(.*\)) end$/gm;
 const PLAIN_TEXT = /'[^',(){}[\]\n]*'|"[^",(){}[\]\n]*"/g;
 /** Matches a string literal, which is kept, or a comment, which is removed. */
@@ -113,8 +111,8 @@ const WORD = /\w+/g;
 
 /**
  * Precedes every script that writes. The link adds a deadline as the last element of ARGV, in Unix
- * milliseconds on the clock of the server. Without a deadline, a late call could undo later changes
- * of other nodes. The script can read the clock as `server_now`. LATE is followed by a sentence,
+ * milliseconds on the server's clock. Without a deadline, a late call could undo later changes of
+ * other nodes. The script can read the clock as `server_now`. LATE is followed by a sentence,
  * because Redis puts ERR in front of an error of one word.
  */
 const FENCE = `local server_now = redis.call('TIME')

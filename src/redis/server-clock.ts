@@ -1,7 +1,7 @@
 // Estimates the clock of each Redis server. Requests the TIME of every primary at a fixed interval,
-// unless the reply to another call contained the time. Between two replies, the monotonic clock is
-// used. The system clock of this machine is not used, because it may differ from Redis' clock and
-// may jump.
+// unless a reply to another call has already contained it. Between two replies, the monotonic clock
+// is used. The system clock of this machine is not used, because it may differ from Redis' clock
+// and may jump.
 
 import type { Redis } from "ioredis";
 import { LATEST_TIME_MS } from "../broker/model.ts";
@@ -39,7 +39,7 @@ interface ServerClocksPorts {
   readonly maxAgeMs: number;
   /** Returns the text that identifies a server in an error message. The default is "". */
   readonly placeOf?: (server: Redis) => string;
-  /** Called when a server begins to show a time that is too late. */
+  /** Called when a server's clock first shows a time that is too late. */
   readonly onInvalid?: (error: UnusableRedis) => void;
   /** `stepMs` is negative if the clock went back. */
   readonly onStep?: (stepMs: number) => void;
@@ -48,7 +48,7 @@ interface ServerClocksPorts {
 export class ServerClocks {
   readonly #ports: ServerClocksPorts;
   readonly #samples = new WeakMap<Redis, readonly Sample[]>();
-  /** Errors about servers whose clock shows a time that is too late. */
+  /** Errors for servers whose clocks show a time that is too late. */
   readonly #refusals = new WeakMap<Redis, UnusableRedis>();
   readonly #asking = new WeakMap<Redis, Promise<void>>();
   /** Redis' time minus `performance.now()`, or `undefined` until a server has replied. */
@@ -108,7 +108,8 @@ export class ServerClocks {
   record(server: Redis, serverMs: number): void {
     let samples = this.#samples.get(server);
     if (samples === undefined) {
-      // Everything is forgotten, because the next connection may lead to a different server.
+      // Everything is forgotten on close, because the next connection may lead to a different
+      // server.
       server.on("close", () => this.#forget(server));
       samples = [];
     }
@@ -157,8 +158,8 @@ export class ServerClocks {
   }
 
   /**
-   * Returns the server's time in Unix milliseconds, or `undefined` without a reply within
-   * `maxAgeMs`. The result is counted from the arrival of a reply, which is later than the time at
+   * Returns the server's time in Unix milliseconds, or `undefined` if there was no reply within
+   * `maxAgeMs`. The result is measured from the arrival of a reply, which is later than the time at
    * which the server read its clock. It is therefore never ahead of that clock, unless the clock is
    * set back.
    */

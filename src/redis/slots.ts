@@ -1,5 +1,5 @@
 // Computes the Redis Cluster slot of a key: CRC-16 (XMODEM) of its hash tag [Redis Cluster
-// specification]. The table of the CRC is computed once, when this file is loaded.
+// specification]. The CRC table is computed once, when this file is loaded.
 
 export const SLOTS = 16_384;
 

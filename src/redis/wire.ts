@@ -1,7 +1,7 @@
 // Encodes and decodes the records that nodes store in Redis, and the frames that they send each
 // other through Redis. No other TypeScript file reads or writes these bytes. `lua/shared.lua`
 // builds the same frames inside Redis. Newer versions are rejected, and every field is checked,
-// because Redis may contain any data. Pure.
+// because Redis may contain arbitrary data. Pure.
 //
 // Frames. Numbers are big-endian, and every f64 is an integer below 2^53. All fields of a frame are
 // always present, in this order.
@@ -100,7 +100,7 @@ import { publishedEvent, StreamView } from "../broker/stream-fold.ts";
 
 export type OrderedEvent = Extract<ClusterEvent, { kind: "message" | "event" | "removal" }>;
 
-/** Events of a stream in one publication. `events` is empty if viewers are shown none of them. */
+/** A stream's events in one publication. `events` is empty if viewers are not shown any of them. */
 export interface EventList {
   readonly kind: "events";
   readonly source: EventSource;
@@ -121,8 +121,8 @@ const LOG_FRAME = 9;
 const RECORDS_FRAME = 10;
 
 /**
- * States of a stream. The index of a state is its number in records and keys. The order is part of
- * the format.
+ * Stream states. The index of a state is its number in records and keys. The order is part of the
+ * format.
  */
 export const STREAM_STATES: readonly StreamState[] = [
   "active",
@@ -132,8 +132,8 @@ export const STREAM_STATES: readonly StreamState[] = [
 ];
 
 /**
- * Endings of logs. The index of an ending is its number in frames and keys. The order is part of
- * the format.
+ * Log endings. The index of an ending is its number in frames and keys. The order is part of the
+ * format.
  */
 export const LOG_ENDINGS: readonly (LogEnding | undefined)[] = [
   undefined,
@@ -155,7 +155,7 @@ const LOG_BODY_AT = 34;
 const RECORDS_HEAD_AT = 40;
 const MAX_EXTRA = 4;
 const STRINGS_PER_MESSAGE = 3;
-// Bytes that begin the MessagePack types that Lua in Redis writes.
+// First bytes of the MessagePack types that Lua in Redis writes.
 const FIXED_LIST = 0x90;
 const LIST_16 = 0xdc;
 const FIXED_STRING = 0xa0;
@@ -223,8 +223,8 @@ export function decodeRecord(
     readonly messageSeq: number;
     readonly stream?: StreamSnapshot | undefined;
     /**
-     * Payload with the stream's text so far. Used if the stream's message does not have its own
-     * payload.
+     * Payload with the stream's text so far. Used if the stream's message has no payload of its
+     * own.
      */
     readonly payload?: Uint8Array;
   },
@@ -315,8 +315,8 @@ export function encodeExtra(extra: MessageExtra): Buffer {
 }
 
 /**
- * A decoded frame. `publicationSeq` numbers the publications of a channel from 1. Messages, events
- * of streams and removals of members are publications.
+ * A decoded frame. `publicationSeq` numbers the publications of a channel from 1. Messages, stream
+ * events and member removals are publications.
  */
 export type Publication =
   | {
@@ -334,8 +334,8 @@ export type Publication =
   | { readonly kind: "mark"; readonly mark: string };
 
 /**
- * Encodes a publication with one message, in the same way as the Lua scripts. Used on a Redis
- * Cluster, where a channel's script cannot publish to users.
+ * Encodes a publication of one message in the same way as the Lua scripts. Used on a Redis Cluster,
+ * where a channel's script cannot publish to users.
  */
 export function messagePublication(message: {
   readonly publicationSeq: number;
@@ -428,8 +428,8 @@ export const messageIdOf = (frame: Buffer): number => frame.readDoubleBE(10);
 export const messageSeqOf = (frame: Buffer): number => frame.readDoubleBE(18);
 
 /**
- * Returns the id of the channel's message before the one in this frame, or 0 if unknown.
- * `undefined` if the frame has no such id, because its topic keeps the order.
+ * Returns the id of the channel's message before the one in this frame, or 0 if unknown. Returns
+ * `undefined` if the frame does not contain this id, because its topic keeps the order.
  */
 export function idBeforeOf(frame: Buffer): number | undefined {
   const from = endOfString(frame, MESSAGE_RECORD_AT);
@@ -451,7 +451,7 @@ export function decodeFrame(frame: Buffer): Publication {
     case EVENT_FRAME:
       return decodeEventFrame(frame);
     case UNORDERED_FRAME: {
-      // Byte strings in the frame are decoded to the same type as `source`, which must be a plain
+      // Byte strings are decoded to the type of `source`, which must therefore be a plain
       // `Uint8Array`.
       const source = new Uint8Array(frame.subarray(2));
       const [id, event] = unpackList(source);
@@ -551,7 +551,7 @@ function decodeMessageFrame(frame: Buffer): Publication {
   const extra = frame.subarray(contentAt(frame, end), endOfString(frame, end));
   const fields = unpackExtra(extra);
   const [origin, recipients, stream] = fields;
-  // This check is made here so that `idBeforeOf` cannot throw.
+  // Checked here so that `idBeforeOf` cannot throw.
   if (fields.length >= MAX_EXTRA) uint(fields[MAX_EXTRA - 1]);
   const publicationSeq = positive(frame.readDoubleBE(2));
   const place = {
@@ -730,7 +730,7 @@ function decodeLogFrame(frame: Buffer): LogEvent {
 
 /**
  * Unpacks a MessagePack list whose first item is a version. Throws `internal` if the version is
- * newer or the bytes are not such a list.
+ * newer than this build's or the bytes are not such a list.
  */
 export function unpackVersioned(record: Uint8Array): readonly unknown[] {
   const fields = unpackList(record);

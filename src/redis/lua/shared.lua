@@ -14,7 +14,7 @@ local function message_ms(id) return EPOCH + math.floor(id / 4096) end
 
 -- Returns the next message id after `last`. The upper 41 bits are milliseconds since EPOCH. On a
 -- Redis Cluster the next 6 bits are the bucket. The remaining bits are a counter. Ids always
--- increase and are never reused, whatever the clocks show.
+-- increase and are never reused, regardless of the clocks.
 local function next_id(last, bucket, now)
   local id = (now - EPOCH) * 4096
   if bucket ~= WHOLE_SERVER then id = id + bucket * BUCKETS end
@@ -68,7 +68,7 @@ local function records_frame(pub, seq, offset, cut_index, max_data, head, log_fr
   return struct.pack('>BBddddI4I2', 2, 10, pub, seq, offset, cut_index, max_data, #head) .. head .. log_frame
 end
 
--- Encodes one user's copy of a command. `origin` is the session that gets no push, or ''.
+-- Encodes one user's copy of a command. `origin` is the session that is not sent the push, or ''.
 local function command_frame(id, seq, record, uid, origin)
   return struct.pack('>BBddI4', 2, 5, id, seq, #record) .. record .. struct.pack('>I2', #uid) .. uid .. origin
 end
