@@ -68,10 +68,10 @@ function parseAddress(text: string): Address | string {
   if (url.protocol !== "redis:" && url.protocol !== "rediss:")
     return "redis.url must begin with redis:// or rediss://.";
   if (url.search !== "" || url.hash !== "")
-    return "redis.url contains a part that begins with ? or #, which is not supported. The number of the database is the path, as in redis://host:6379/3. In a password, write ? as %3F and # as %23.";
+    return "redis.url contains a part that begins with ? or #, which is not supported. The database number is the path, as in redis://host:6379/3. In a password, write ? as %3F and # as %23.";
   const path = PATH.exec(url.pathname);
   if (path === null)
-    return "redis.url must have an empty path, or the number of a database as its path, as in redis://host:6379/3.";
+    return "redis.url must have an empty path, or a database number as its path, as in redis://host:6379/3.";
   try {
     return {
       host: url.hostname.replace(/^\[|\]$/g, ""),

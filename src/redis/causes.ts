@@ -51,12 +51,12 @@ const SENTINELS: readonly Cause[] = [
   {
     pattern: /\bsentinels?\b.*\b(NOAUTH|WRONGPASS|NOPERM)\b/is,
     what: "a Sentinel rejects redis.sentinelPassword",
-    action: "Set the password of the Sentinels (JINDOU_REDIS_SENTINEL_PASSWORD)",
+    action: "Set the Sentinels' password (JINDOU_REDIS_SENTINEL_PASSWORD)",
     lasts: true,
   },
   {
     pattern: /No such (master|primary)|invalid reply: null$/,
-    what: "a Sentinel monitors no primary with the name in redis.sentinelName",
+    what: "the Sentinels do not monitor a primary with the name in redis.sentinelName",
     action: "Check that name (JINDOU_REDIS_SENTINEL_NAME)",
   },
   {
@@ -91,9 +91,9 @@ export const CLUSTER_DOWN = {
 const REPLIES: readonly Cause[] = [
   {
     pattern: /max number of clients/,
-    what: "Redis has as many clients as its maxclients allows",
+    what: "Redis has reached its maxclients limit",
     action:
-      "Raise maxclients in the configuration of Redis, and its limit of open files, or close connections of other programs (CLIENT LIST)",
+      "Raise maxclients in the configuration of Redis and its limit on open files, or close connections of other programs (CLIENT LIST)",
   },
   {
     pattern: /^NOAUTH\b/,
@@ -121,7 +121,7 @@ const REPLIES: readonly Cause[] = [
   },
   {
     pattern: /^ERR unknown command.{0,3}cluster\b/i,
-    what: "the server has no command CLUSTER. It is a Sentinel, or the command was renamed",
+    what: "the server has no CLUSTER command. It is a Sentinel, or the command was renamed",
     action: "For Sentinels, set redis.sentinelName, and set redis.cluster to false",
     lasts: true,
   },
@@ -148,11 +148,11 @@ const REPLIES: readonly Cause[] = [
   },
   {
     pattern: /^IDLIMIT\b/,
-    what: "a counter of message ids is at its limit, so no message id is left",
+    what: "a message id counter has reached its limit, so no message ids are left",
     action:
       "Restore Redis from an older backup, or set a different redis.prefix to begin without data",
     callerMessage:
-      "No message id is left in Redis; restore it from an older backup, or set a different redis.prefix",
+      "No message ids are left in Redis; restore it from an older backup, or set a different redis.prefix",
     lasts: true,
   },
   {
@@ -188,7 +188,7 @@ const REPLIES: readonly Cause[] = [
 const CONNECTION: readonly Cause[] = [
   {
     pattern: /Unknown RESP type|it answers PING with/,
-    what: "the server does not speak the protocol of Redis, so it is a different program",
+    what: "the server does not speak the Redis protocol, so it is not Redis",
     action: "Check the host and the port in redis.url (JINDOU_REDIS_URL)",
     lasts: true,
   },
@@ -207,7 +207,7 @@ const CONNECTION: readonly Cause[] = [
   },
   {
     pattern: /ALTNAME/,
-    what: "the certificate of Redis is not for the host name in redis.url",
+    what: "the certificate of Redis does not cover the host name in redis.url",
     action:
       "In redis.url, use a host name from the certificate, or have a certificate issued for the current one",
     lasts: true,
@@ -267,7 +267,7 @@ const CONNECTION: readonly Cause[] = [
   {
     pattern: /\b(EMFILE|ENFILE)\b/,
     what: "this process has no free file descriptor for a connection to Redis",
-    action: "Raise its limit of open files",
+    action: "Raise its limit on open files",
   },
   {
     pattern: /Command timed out|Socket timeout/,

@@ -207,7 +207,7 @@ class Refusals {
       );
     if (this.#unknown.size > 0)
       sentences.push(
-        `${place}it has no command ${listed(this.#unknown)}. Remove the line rename-command from its configuration`,
+        `${place}it has no command ${listed(this.#unknown)}. Remove the rename-command line from its configuration`,
       );
     const rights = [...this.#denied].flatMap(rightsFor);
     if (this.#isKeyDenied) rights.unshift(`~${prefix}:*`);

@@ -671,7 +671,7 @@ export class RedisLink {
     this.#ports.onDataLoss?.();
     this.#report(
       new Error(
-        "Redis was emptied while this node ran, for example by FLUSHALL or a restart without persistence. The channels, members, tokens and messages stored before are lost. Restore Redis from a backup, or register the channels and tokens again; new messages are numbered from 1. Check that Redis has appendonly yes",
+        "Redis was emptied while this node was running, for example by FLUSHALL or a restart without persistence. The channels, members, tokens and messages stored before are lost. Restore Redis from a backup, or register the channels and tokens again; new messages are numbered from 1. Check that Redis has appendonly yes",
       ),
       "Redis lost its data",
     );

@@ -38,7 +38,7 @@ export const redisOptions = Type.Object(
     prefix: Type.String({
       default: "jd",
       pattern: "^[A-Za-z0-9._-]{1,32}$",
-      description: "First part of every key. Clusters with different prefixes can share one Redis.",
+      description: "Prefix of every key. Clusters with different prefixes can share one Redis.",
     }),
     minReplicas: Type.Integer({
       default: 0,

@@ -11,7 +11,7 @@ const MIN_REFRESH_MS = 100;
 const REFRESH_INTERVAL_MS = 2000;
 
 const NO_PRIMARY =
-  "The Redis Cluster has no primary that can be reached for a part of the data; try again later";
+  "The Redis Cluster has no reachable primary for part of the data; try again later";
 
 const CLOSED_STATUSES: ReadonlySet<string> = new Set(["end", "close", "disconnecting"]);
 

@@ -98,7 +98,7 @@ const SITUATIONS: readonly Situation[] = [
   {
     title: "a Redis that has as many clients as it accepts",
     make: (t) => redisAfter(t, (client) => client.config("SET", "maxclients", "1")),
-    sentence: /^Redis has as many clients .*ERR max number of clients.*Raise maxclients/,
+    sentence: /^Redis has reached its maxclients .*ERR max number of clients.*Raise maxclients/,
   },
   {
     title: "rediss:// with a port that does not use TLS",
@@ -133,7 +133,7 @@ const SITUATIONS: readonly Situation[] = [
       ...url(`rediss://127.0.0.2:${await startWithTls(t, "no")}`),
       JINDOU_REDIS_CA_FILE: tlsFile("cert.pem"),
     }),
-    sentence: /^the certificate of Redis is not for the host name .*127\.0\.0\.2/,
+    sentence: /^the certificate of Redis does not cover the host name .*127\.0\.0\.2/,
     lasts: true,
   },
   {
@@ -225,7 +225,7 @@ const SITUATIONS: readonly Situation[] = [
       const { url: address, password } = await startSentinels(t, 0);
       return { ...url(address.replace("//", `//:${password}@`)), JINDOU_REDIS_CLUSTER: "true" };
     },
-    sentence: /^the server has no command CLUSTER.*redis\.sentinelName/,
+    sentence: /^the server has no CLUSTER command.*redis\.sentinelName/,
     lasts: true,
   },
   {
@@ -316,7 +316,7 @@ const SITUATIONS: readonly Situation[] = [
   {
     title: "an HTTP server",
     make: (t) => listening(t, createHttpServer()),
-    sentence: /^the server does not speak the protocol of Redis.*redis\.url/,
+    sentence: /^the server does not speak the Redis protocol.*redis\.url/,
     lasts: true,
   },
   {

@@ -22,7 +22,7 @@ t.test("each running node logs and counts that its Redis was emptied", async (t)
       const lines = node.output().split("\n");
       const reported = lines.filter((line) => line.includes('"msg":"Redis lost its data"'));
       t.equal(reported.length, at + 1);
-      t.match(reported[at], /"level":"error".*was emptied while this node ran/);
+      t.match(reported[at], /"level":"error".*was emptied while this node was running/);
     }
   }
 });

@@ -132,7 +132,7 @@ t.test("a write whose id would exceed the limit is refused and changes nothing",
     ];
     for (const [at, { status, body }] of (await Promise.all(writes)).entries()) {
       t.equal(status, 503, `${at}`);
-      t.match(JSON.stringify(body), /No message id is left in Redis/);
+      t.match(JSON.stringify(body), /No message ids are left in Redis/);
     }
     t.equal(await client.get(COUNTER), counter);
     t.equal(await stored(), before);

@@ -165,7 +165,7 @@ t.test("a node logs few lines while Redis has too many clients", async (t) => {
     },
     back: () => admin.config("SET", "maxclients", "10000"),
   });
-  t.match(lines[1]?.reason, /^Redis has as many clients as its maxclients allows/);
+  t.match(lines[1]?.reason, /^Redis has reached its maxclients limit/);
 });
 
 t.test("a node logs few lines while a killed primary of a Redis Cluster is down", async (t) => {
