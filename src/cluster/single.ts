@@ -1,4 +1,4 @@
-// A cluster of one node, with the same contract as a cluster of many nodes. Published events go
+// A one-node cluster, with the same contract as a cluster of many nodes. Published events go
 // directly to the listener, and no event is ever missed.
 
 import type {

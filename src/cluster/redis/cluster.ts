@@ -1,5 +1,5 @@
-// A node of a cluster on Redis: combines its topics with the node registry. Must never close the
-// link to Redis, because the store shares the link and the link's creator closes it later.
+// A cluster node on Redis: combines its topics with the node registry. Must never close the link to
+// Redis, because the store shares the link and the link's creator closes it later.
 
 import { isTransient } from "../../broker/errors.ts";
 import { presenceTopic } from "../../broker/model.ts";
@@ -68,7 +68,7 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
       wasDisconnected = false;
       resync.beat(isAnew);
     },
-    /** Reports a change for every watched user, because the users of the dead node are unknown. */
+    /** Reports a change for every watched user, because the dead node's users are unknown. */
     onDeath() {
       deleteLibraries();
       for (const uid of watched) listener({ kind: "missed", topic: presenceTopic(uid) });

@@ -76,7 +76,7 @@ export class Agreement {
 
   compare(others: ReadonlyMap<string, SharedSettings>): void {
     const differences: Difference[] = [];
-    // A node of a different version may lack a setting.
+    // A node that runs a different version may lack a setting.
     for (const [node, settings] of others)
       for (const [key, here] of Object.entries(this.settings))
         if (key in settings && JSON.stringify(settings[key]) !== JSON.stringify(here))

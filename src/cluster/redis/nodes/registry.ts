@@ -1,7 +1,7 @@
 // Registry of the cluster's live nodes. Every heartbeat announces this node and reads the other
 // live nodes in one round trip. Owns this node's incarnation and the live nodes as of the last
-// heartbeat. An incarnation that was declared dead is never used again. The node starts a new
-// incarnation instead.
+// heartbeat. An incarnation that was declared dead is never reused; the node starts a new one
+// instead.
 
 import { randomBytes } from "node:crypto";
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
@@ -42,7 +42,7 @@ interface RegistryListener {
 const MAX_KNOWN_DEAD = 1000;
 /**
  * Options for the registry's calls. The calls are vital, because a busy node must not look dead.
- * They may run late, because they undo no changes of other nodes.
+ * They may run late, because they do not undo other nodes' changes.
  */
 const VITAL = { isVital: true, mayRunLate: true } as const;
 
@@ -60,7 +60,7 @@ type HeartbeatReply =
   | {
       readonly verdict: "ok";
       readonly live: LiveNodes;
-      /** Empty unless the heartbeat was the first one of an incarnation. */
+      /** Empty unless the heartbeat was an incarnation's first. */
       readonly settings: ReadonlyMap<Incarnation, SharedSettings>;
       readonly redisMs: number;
     };
@@ -157,8 +157,8 @@ export class Registry {
 
   /**
    * Joins the cluster. If a live node has the same id, waits until that node is declared dead.
-   * Throws an Error for the operator if that node stays live, or if the timings of a live node do
-   * not allow the start.
+   * Throws an Error for the operator if that node stays live, or if a live node's timings do not
+   * allow this node to start.
    */
   async start(): Promise<void> {
     if (this.#status !== "new") return;
@@ -272,7 +272,7 @@ export class Registry {
 
   /**
    * Returns true if the incarnation is live. Reads again if it is not found, because the first read
-   * may share an older heartbeat.
+   * may join a heartbeat that was already in progress.
    */
   async #lookUp(incarnation: Incarnation): Promise<boolean> {
     for (let attempt = 0; attempt < 2; attempt++) {

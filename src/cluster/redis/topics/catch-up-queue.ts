@@ -42,9 +42,9 @@ export class CatchUpQueue {
   readonly #slots = new Semaphore(MAX_CONCURRENT);
   readonly #running = new Map<Sequencer, RunningCatchUp>();
   /**
-   * Sequencers that wait for their first position. On a Redis Cluster they are grouped by bucket,
-   * whose channels are in one slot, so that a dead server delays only its own channels. Without a
-   * Redis Cluster, all are in one group.
+   * Sequencers that wait for their first position. On a Redis Cluster, they are grouped by bucket.
+   * All channels of a bucket are in one slot, so a dead server delays only its own channels.
+   * Without a Redis Cluster, all are in one group.
    */
   readonly #beginnings = new Map<number, Beginnings>();
 

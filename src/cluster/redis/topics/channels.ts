@@ -25,8 +25,8 @@ interface ChannelsPorts {
 }
 
 /**
- * Maximum age of a group message when the node subscribes to its topic. Older messages are not
- * delivered.
+ * Maximum age of a group message at the time the node subscribes to its topic. Older messages are
+ * not delivered.
  */
 const MAX_MESSAGE_AGE_MS = 5000;
 const MAX_CLOCK_SKEW_MS = 1000;
@@ -108,9 +108,9 @@ export class Channels {
   }
 
   /**
-   * Restores topics that are subscribed again. Each promise resolves when the missed publications
-   * are delivered, or are being read in the background. If a promise rejects, its topic must be
-   * restored again.
+   * Restores topics that have been subscribed to again. Each promise resolves when the missed
+   * publications are delivered, or are being read in the background. If a promise rejects, its
+   * topic must be restored again.
    */
   restore(topics: readonly Subscription[]): readonly Promise<void>[] {
     const restored = new Map<Sequencer, Promise<void>>();

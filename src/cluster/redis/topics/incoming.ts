@@ -1,6 +1,6 @@
-// Routes received frames: ordered frames to the sequencer of their channel, and unordered frames to
-// the listener, each once. Frames that are unreadable or on the wrong topic are counted, reported
-// and dropped.
+// Routes received frames: ordered frames to their channel's sequencer, and unordered frames to the
+// listener, each once. Frames that are unreadable or on the wrong topic are counted, reported and
+// dropped.
 
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -130,8 +130,8 @@ export class Incoming {
   }
 
   /**
-   * Holds a conversation change until access is checked. Drops every other event, because the
-   * events that must not be lost are in the store.
+   * Holds a conversation change until access is checked. Drops every other event, because events
+   * that must not be lost are also in the store.
    */
   #holdBack(topic: Subscription, event: ClusterEvent): void {
     if (event.kind !== "conversation") return;

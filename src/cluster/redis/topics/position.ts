@@ -28,7 +28,7 @@ const MAX_MARKS = 16;
 export class DeliveredPosition {
   /** Seq of the newest delivered message, or `undefined` if it is unknown. */
   headSeq: number | undefined;
-  /** Highest delivered message id, including messages that are not stored. 0 if unknown. */
+  /** Highest delivered message id, including messages that are not stored, or 0 if unknown. */
   lastId = 0;
   /**
    * Newest delivered messages, sorted by id. Only the last of several adjacent unstored messages is
@@ -36,8 +36,8 @@ export class DeliveredPosition {
    */
   readonly #marks: DeliveredMark[] = [];
   /**
-   * Id up to which messages are delivered or not needed. Lower than the ids of all marks. 0 if
-   * unknown.
+   * Id up to which messages are delivered or not needed, or 0 if unknown. Lower than the ids of all
+   * marks.
    */
   #floorId = 0;
   /** Seq before the first delivered message. Messages up to it are not needed. */

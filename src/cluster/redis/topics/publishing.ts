@@ -56,7 +56,7 @@ export class Publishing {
   }
 
   /**
-   * Implements `Announcer`. Stops after a failed batch. Rejects a long announcement with
+   * Implements `Announcer`. Stops after a batch has failed. Rejects a long announcement with
    * `overloaded` if at least `MAX_QUEUED` events are queued.
    */
   async announce(events: readonly ClusterEvent[]): Promise<void> {

@@ -100,7 +100,7 @@ export class Sequencer {
     return this.#publicationSeq;
   }
 
-  /** Time of the last change of the position, Unix milliseconds. 0 if no publication is known. */
+  /** Time of the last position change, Unix milliseconds. 0 if no publication is known. */
   get movedAtMs(): number {
     return this.#movedAtMs;
   }
@@ -367,7 +367,7 @@ export class Sequencer {
   }
 }
 
-/** Returns the event of a stored message, with an empty stream if the message started a stream. */
+/** Returns the event for a stored message, with an empty stream if the message started a stream. */
 function publicationOf(message: Message): OrderedEvent {
   const base = { kind: "message", origin: undefined } as const;
   const isStream = message.stream !== undefined;

@@ -15,7 +15,7 @@ export class StoreTime {
 
   readonly now: Clock = () => Math.max(this.#clock(), this.#confirmedMs);
 
-  /** Records the newest id of a message-id counter, or 0 if the counter was never used. */
+  /** Records the newest id of a message-id counter, or 0 if the counter has never been used. */
   confirm(messageId: number): void {
     if (messageId > 0) this.#confirmedMs = Math.max(this.#confirmedMs, messageTimeMs(messageId));
   }

@@ -68,7 +68,7 @@ export class SubscriberConnection {
     );
     client.on("ready", () => void this.#open());
     client.on("close", () => this.#goDown());
-    client.on("moved", () => this.#goDown()); // the server no longer has some slots
+    client.on("moved", () => this.#goDown()); // some slots have left the server
     client.on("smessageBuffer", (name: Buffer, frame: Buffer) => this.#receive(name, frame));
     this.#timer = setInterval(() => void this.#check(), CHECK_INTERVAL_MS).unref();
   }

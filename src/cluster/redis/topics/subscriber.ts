@@ -1,4 +1,4 @@
-// Sharded subscriptions of the node. Each topic is subscribed at the server of its slot, with one
+// The node's sharded subscriptions. Each topic is subscribed to on its slot's server, over one
 // connection per server.
 
 import { randomUUID } from "node:crypto";

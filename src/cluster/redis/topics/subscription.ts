@@ -6,17 +6,17 @@ import type { Sequencer } from "./sequencer.ts";
 export interface Subscription {
   readonly topic: Topic;
   readonly name: string;
-  /** Sequencer of a group's topic, or `undefined` for other topics. */
+  /** Sequencer of a group topic, or `undefined` for other topics. */
   readonly sequencer: Sequencer | undefined;
   /**
-   * Time since which publications have been arriving, Unix milliseconds. `undefined` before the
+   * Time since which publications have been arriving, Unix milliseconds, or `undefined` before the
    * first subscription.
    */
   sinceMs: number | undefined;
   isUp: boolean;
   isOpen: boolean;
   /**
-   * Time after which publications may be missing, Unix milliseconds. `undefined` if none can be
+   * Time after which publications may be missing, Unix milliseconds, or `undefined` if none can be
    * missing.
    */
   lostAtMs: number | undefined;

@@ -53,7 +53,7 @@ export class Subscriptions {
   readonly #delayedUnsubscribes: DelayedUnsubscribe<Entry>;
   readonly #lost = new Set<Entry>();
   #allRestored: Deferred | undefined;
-  /** Users' topics that were lost and whose user's access has not been checked since then. */
+  /** Lost user topics whose user's access has not been checked since the loss. */
   readonly #unjudged = new Set<Entry>();
   #allJudged: Deferred | undefined;
   #resubscribed: Restoration[] = [];
@@ -235,7 +235,7 @@ export class Subscriptions {
     if (!entry.isOpen) throw new BrokerError("unavailable");
   }
 
-  /** Queues a topic. All topics of one event-loop turn are restored together. */
+  /** Queues a topic. All topics queued in one event-loop turn are restored together. */
   #restoreSoon(restoration: Restoration): void {
     if (this.#resubscribed.push(restoration) > 1) return;
     setImmediate(() => {

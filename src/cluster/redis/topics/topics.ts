@@ -23,7 +23,7 @@ import {
   type TopicsPorts,
 } from "./topics-ports.ts";
 
-/** Seq that is used if the delivered seq is unknown. No user can have joined after it. */
+/** Seq to use if the delivered seq is unknown. No user can have joined after it. */
 const END_OF_CHANNEL = Number.POSITIVE_INFINITY;
 
 export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
@@ -121,7 +121,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     if (!isCluster) {
       const judged = subscriptions.usersJudged();
       await within(judged, link.settings.timeoutMs, "users' access was not checked in time");
-      // After the mark, the events that ended sessions before this check have arrived.
+      // When the mark has arrived, so have the events that ended sessions before this check.
       await subscriber.mark();
     }
     if (group !== undefined) await resync.judgeGroup(group, delivered.headSeq ?? END_OF_CHANNEL);

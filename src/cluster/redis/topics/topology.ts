@@ -1,5 +1,5 @@
 // Maps topic names to servers: to the only server, or on a Redis Cluster to the primary of the
-// name's slot. Reads the slots at regular intervals. Owns the map of slots.
+// name's slot. Reads the slots at regular intervals. Owns the slot map.
 
 import type { Redis } from "ioredis";
 import type { Clock } from "../../../broker/ports.ts";
