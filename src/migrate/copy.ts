@@ -119,7 +119,7 @@ async function eachPage(
       await handling;
       assertGoing();
       handling = handle(page);
-      handling.catch(() => undefined); // an `await` of `handling` throws the error
+      handling.catch(() => undefined); // awaiting `handling` throws the error
     }
     await handling;
   } finally {

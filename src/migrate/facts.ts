@@ -32,7 +32,9 @@ export interface MoveContext {
   readonly retentionMs: number;
 }
 
-/** Time for which a key is kept after its value expires, because the machines' clocks differ. */
+/**
+ * Time for which a key is kept after its value expires, because the machines' clocks may differ.
+ */
 export const SPACE_MS = 60_000;
 
 export function bytesOf({ items }: Fact): number {

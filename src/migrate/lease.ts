@@ -78,8 +78,8 @@ export class Lease {
   }
 
   /**
-   * Records that a write got no reply. Because the write may still run, `release` does not release
-   * the lease but lets it expire.
+   * Records that a write did not get a reply. Because the write may still run, `release` does not
+   * release the lease but lets it expire.
    */
   noteUnanswered(): void {
     this.#mayBeWriting = true;
@@ -102,7 +102,7 @@ export class Lease {
       const nowMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);
       fences.set(server, nowMs + LEASE_MS);
     });
-    await Promise.allSettled(reads); // a server that does not reply gets no fence, and so no writes
+    await Promise.allSettled(reads); // a server without a reply gets no fence, and so no writes
     const isOurs = await this.#callScript(LEASE_MS, how);
     if (isOurs && calledAtMs > this.#renewedAtMs) {
       this.#renewedAtMs = calledAtMs;

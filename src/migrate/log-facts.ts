@@ -1,4 +1,4 @@
-// Builds the facts of logs. `store/redis/library/logs.lua` describes the keys. Pure functions.
+// Builds the facts for logs. `store/redis/library/logs.lua` describes the keys. Pure functions.
 
 import { framesIn, type LogOffset } from "../broker/log-frame.ts";
 import type { Arg } from "../redis/script.ts";
@@ -70,7 +70,7 @@ export function producerFacts(
 
 type SourceProducer = Parameters<typeof encodeProducer>[0];
 
-/** Returns the fields that every log's head has, including the logs of streams. */
+/** Returns the fields that the head of every log has, including stream logs. */
 export function stateItems(state: LogState): Arg[] {
   const { records, closed, terms, order } = state;
   const items: Arg[] = ["i", `${incarnationOf(state)}`, "t", terms.contentType];

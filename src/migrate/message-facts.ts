@@ -1,4 +1,4 @@
-// Builds the facts of messages, streams, channel heads, dedupe records and commands.
+// Builds the facts for messages, streams, channel heads, dedupe records and commands.
 // `store/redis/ports.ts` describes the key layout, and `store/redis/library/logs.lua` the layout of
 // a stream's log. Pure functions.
 

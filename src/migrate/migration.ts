@@ -34,7 +34,7 @@ interface MoveSettings {
   readonly from: string;
   readonly redis: RedisSettings;
   readonly deadAfterMs: number;
-  /** Time after which the migration is reported as abandoned if no process copies. */
+  /** Time after which the migration is reported as abandoned if no process is copying. */
   readonly abandonedAfterMs?: number;
   readonly store: Omit<FolderOptions, "path" | "clock" | "onError" | "onLost"> & {
     readonly retentionS: number;
@@ -45,7 +45,7 @@ export interface MoveEvents
   extends Pick<CopyPorts, "onProgress" | "onCompared">,
     Pick<FolderOptions, "onLost"> {
   readonly onNotice: (facts: object, what: string) => void;
-  /** Called when an attempt failed. `retryMs` is `undefined` if retrying cannot help. */
+  /** Called when an attempt has failed. `retryMs` is `undefined` if retrying cannot help. */
   readonly onFailure: (error: BrokerError, retryMs: number | undefined) => void;
   /**
    * Called at each poll while this process waits. After a failure that retrying cannot fix, it is
@@ -59,7 +59,7 @@ export interface MoveEvents
 
 export interface OtherMove extends MoveProgress {
   /**
-   * Message about the last failure, or about the migration if it is abandoned. `undefined` if
+   * Message about the last failure, or about the migration if it is abandoned, or `undefined` if
    * neither applies.
    */
   readonly lastErr: string | undefined;
@@ -163,7 +163,7 @@ export class Migration {
 
   /**
    * Returns the owner of a token. Until all tokens are in Redis, and while Redis cannot be reached,
-   * the tokens last read from the folder are valid. Each attempt reads the folder again, and so
+   * the tokens last read from the folder are valid. Each attempt rereads the folder, and thus
    * detects logouts on a node that still uses the folder. Throws `unavailable` while the owner is
    * unknown.
    */
@@ -258,7 +258,7 @@ export class Migration {
     const isUnneeded = !this.#hasFolder && !isMoving && !this.#isAwaited;
     if (!(record?.isDone ?? isUnneeded)) return false;
     if (record !== undefined && this.#hasFolder) {
-      // The folder may have been removed, or be on another machine.
+      // The folder may have been removed, or may be on a different machine.
       const summary = await this.#readFolder();
       if (summary !== undefined && summary.id !== record.source) return false;
     }

@@ -20,7 +20,7 @@ const DEAD_AFTER = /"cluster\.deadAfterMs":(\d+)/;
 const IGNORED_KEYS =
   /^[^:]*:(\{all\}:(format|migration|migrating|beats|nodes|settings|clock|fails:.*)|\{u:.*\}:(sessions|logins|ended)|\{w\d*\}:wait)$/s;
 
-/** The progress of a step, in rows. `total` is approximate. */
+/** A step's progress, in rows. `total` is approximate. */
 export interface MoveProgress {
   readonly step: string;
   readonly done: number;
@@ -30,7 +30,7 @@ export interface MoveProgress {
 export interface MoveRecord {
   readonly source: string;
   readonly isDone: boolean;
-  /** Current step. After the end of the migration, the last step. */
+  /** Current step, or the last step after the migration has ended. */
   readonly step: string;
   readonly rows: number;
   readonly total: number;
@@ -138,8 +138,8 @@ interface EntryOptions {
 }
 
 /**
- * Returns the existing record, or creates one. Before it creates one, waits for the highest
- * `cluster.deadAfterMs` of the registered nodes, to make sure that no node is live. Throws
+ * Returns the existing record, or creates one. Before it creates one, waits for the longest
+ * `cluster.deadAfterMs` among the registered nodes, to make sure that no node is live. Throws
  * `internal` if the migration must not start, and `unavailable` if the lease or the record is lost.
  */
 export async function enterMove(options: EntryOptions): Promise<MoveRecord> {

@@ -71,10 +71,10 @@ export interface MoveTable {
   rows(at: string): Iterable<MoveRow>;
 }
 
-/** Entry time of migrated groups in a user's index. The folder does not store the real times. */
+/** Entry time for migrated groups in a user's index. The folder does not store the real times. */
 const ENTERED = "0";
 const GROUP_VERSION = 2;
-/** Score in `online` of a user whose sessions have not been checked by any node yet. */
+/** Score in `online` of a user whose sessions no node has checked yet. */
 const NOT_CHECKED = "0";
 
 function table<K, V>(
@@ -123,7 +123,7 @@ function userTables(
         };
       },
     ),
-    // No user is online after a migration. The event `user.offline` is written later for users who
+    // No user is online after a migration. The `user.offline` event is written later for users who
     // do not return.
     table<string, Stored>(["user", "online"], tables.online, ({ key: uid, value }) => {
       const key = keys.user("announced", uid);

@@ -1,5 +1,5 @@
 -- Writes the items of one key for a migration idempotently, or checks that they exist. A process
--- whose lease has ended on the clock of this server writes nothing.
+-- whose lease has ended on this server's clock writes nothing.
 --
 -- ARGV  fence    Unix milliseconds on the clock of this server, or 'check'
 --       how      how the items are written, see below

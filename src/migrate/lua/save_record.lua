@@ -1,5 +1,5 @@
--- Changes fields of the record of a migration. Changes nothing if another process may hold the
--- lease, or if Redis has lost the record, because the copied data is then lost too.
+-- Changes fields of a migration's record. Changes nothing if another process may hold the lease, or
+-- if Redis has lost the record, because the copied data is then lost too.
 --
 -- ARGV  token  of the process
 --       then fields and values, alternating
