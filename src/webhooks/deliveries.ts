@@ -45,8 +45,8 @@ export interface Batch {
   /** Time of the first failed attempt. Absent if no attempt has failed. */
   readonly failingSinceMs?: number;
   /**
-   * How long attempts to send the batch have been failing, measured with the monotonic clocks of
-   * the nodes that made the attempts.
+   * Time for which attempts to send the batch have been failing, measured with the monotonic clocks
+   * of the nodes that made the attempts.
    */
   readonly failedForMs?: number;
   /** Time of the last attempt on the node's monotonic clock. Not valid on any other node. */
