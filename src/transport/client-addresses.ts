@@ -82,7 +82,7 @@ export function hasProxyHeader(res: DriverResponse): boolean {
 }
 
 /**
- * Returns the function that must write the refusal of a request. Both possible functions close the
+ * Returns the function that writes a request's refusal. Both possible functions close the
  * connection.
  */
 export function refusalWriter(

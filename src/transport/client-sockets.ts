@@ -1,5 +1,5 @@
-// The client sockets of a node on all of its listeners. Publishes to their topics and limits their
-// unread bytes. State: the open connections, and the servers of the listeners.
+// A node's client sockets on all of its listeners. Publishes to their topics and limits their
+// unread bytes. State: the open connections, and the listeners' servers.
 
 import type { ConnectionContext, SocketConnection } from "./connection.ts";
 import type { DriverServer } from "./driver.ts";
@@ -59,7 +59,7 @@ export class ClientSockets implements TopicPublisher {
     };
   }
 
-  /** Adds the server of a listener. Returns the context for the listener's connections. */
+  /** Adds a listener's server. Returns the context for the listener's connections. */
   attach(server: TopicServer, listener: string): ConnectionContext {
     this.#servers.push(server);
     return {

@@ -60,7 +60,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
   #endCode = 0;
   #isSubscriber = false;
   #isDropped = false;
-  /** Slot of the socket in the limit of its address. `undefined` after the login or the close. */
+  /** The socket's slot in its address's limit, or `undefined` after the login or the close. */
   #place: Place | undefined;
   #owner: string | undefined;
   #unreadBytes = 0;
@@ -115,8 +115,8 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
   }
 
   /**
-   * Does not write the queue before the publish, because no peer receives both. The queued frames
-   * are for this peer, and the publication is for all other subscribers.
+   * Publishes without writing the queue first, because no peer receives both: the queued frames are
+   * for this peer, and the publication is for all other subscribers.
    */
   publish(topic: string, frame: Frame): void {
     const socket = this.#socket;

@@ -1,4 +1,4 @@
-// Reads this process's limit of open files, and keeps a reserve of file descriptors for when the
+// Reads this process's limit on open files, and keeps a reserve of file descriptors for when the
 // limit is reached. State: the reserved descriptors.
 
 import { closeSync, openSync, readdirSync, readFileSync } from "node:fs";
@@ -14,7 +14,7 @@ const RESERVED = 64;
  */
 const RESERVED_SHARE = 64;
 
-/** Returns the soft limit of open files. Node.js raises it to the hard limit when it starts. */
+/** Returns the soft limit on open files. Node.js raises it to the hard limit when it starts. */
 function fileLimit(): number {
   try {
     const limits = readFileSync("/proc/self/limits", "utf8");
@@ -47,9 +47,9 @@ const RESERVE_SIZE = 8;
 const CHECK_MS = 1000;
 
 /**
- * Reserve of file descriptors. Without free descriptors, uWebSockets.js tries to accept waiting
- * connections again and again, which uses a whole CPU core. In that case, the reserve is released,
- * and connections are accepted and closed at once until other descriptors are free. The listening
+ * Reserve of file descriptors. Without free descriptors, uWebSockets.js keeps trying to accept
+ * waiting connections, which uses a whole CPU core. In that case, the reserve is released, and
+ * connections are accepted and closed at once until other descriptors are free. The listening
  * socket is not closed, because its port cannot be bound again while connections are open.
  */
 export class DescriptorReserve {

@@ -1,12 +1,12 @@
 // Interface of a driver: the objects through which the transport uses a network library. Their
-// methods are the methods of uWebSockets.js that the transport needs, so that the objects of
-// uWebSockets.js need no wrapper for each request and frame.
+// methods are those of uWebSockets.js that the transport needs, so that its objects can be used
+// without a wrapper for each request and frame.
 
 export interface Driver {
   readonly name: "uws" | "portable";
   /** Name and version of the library, for the log and the metrics. */
   readonly library: string;
-  /** Value of the header Keep-Alive, or `undefined` if the driver itself adds the header. */
+  /** Value of the Keep-Alive header, or `undefined` if the driver adds the header itself. */
   readonly keepAlive: string | undefined;
   /**
    * True if the driver reports the first request of each connection. uWebSockets.js does not,
@@ -54,11 +54,11 @@ export interface DriverServer {
    * Calls `opened` for each accepted connection and `closed` when it closes. If `opened` passes a
    * handler to `onAborted`, the handler is called once: when the connection closes before its first
    * request, or, if the driver reports first requests, when that request arrives. A connection that
-   * sends no request is closed: by uWebSockets.js within 12 s, by the portable driver within 10 s
-   * for each of the first bytes, the TLS handshake and the head.
+   * does not send a request is closed: by uWebSockets.js within 12 s, by the portable driver if the
+   * first bytes, the TLS handshake or the head takes longer than 10 s.
    */
   countConnections(opened: (connection: DriverConnection) => void, closed: () => void): void;
-  /** Sets the guard of heads that are being received. Has no effect on uWebSockets.js. */
+  /** Sets the guard for heads that are being received. Has no effect on uWebSockets.js. */
   guardHeads(guard: HeadGuard): void;
   publish(topic: string, frame: Uint8Array | string, isBinary: boolean): unknown;
   numSubscribers(topic: string): number;
@@ -71,7 +71,7 @@ export interface DriverServer {
 
 export type HeadProblem = "malformed" | "too_large" | "no_room";
 
-/** Memory budget of heads that are being received, and the replies to heads that are refused. */
+/** Memory budget for heads that are being received, and the replies to refused heads. */
 export interface HeadGuard {
   reserve(bytes: number): boolean;
   release(bytes: number): void;
@@ -97,17 +97,17 @@ export interface DriverRequest {
   getParameter(index: number): string | undefined;
   /** Calls `record` for each header in the order of the request. Names are in lower case. */
   forEach(record: (name: string, value: string) => void): void;
-  /** Returns true for a request in HTTP/1.0, which does not require a Host header. */
+  /** Returns true for an HTTP/1.0 request, which does not require a Host header. */
   isHttp10?(): boolean;
 }
 
 /** Response to one request. Must not be used after its end, its abort or its upgrade. */
 export interface DriverResponse {
-  /** Returns 4 or 16 bytes. Returns no bytes if the address is unknown. */
+  /** Returns 4 or 16 bytes, or no bytes if the address is unknown. */
   getRemoteAddress(): ArrayBuffer;
   /** Returns the address in the PROXY header in the same form. */
   getProxiedRemoteAddress(): ArrayBuffer;
-  /** Runs `step`. The writes of `step` are sent together. */
+  /** Runs `step`, and sends its writes together. */
   cork(step: () => void): unknown;
   /** Calls `handler` if the connection closes before the response has ended. */
   onAborted(handler: () => void): unknown;

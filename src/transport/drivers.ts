@@ -12,7 +12,9 @@ interface DriverSettings {
 
 interface DriverChoice {
   readonly driver: Driver;
-  /** Warning for the operator. Set if `auto` had to choose the portable driver. */
+  /**
+   * Warning for the operator if `auto` had to choose the portable driver, otherwise `undefined`.
+   */
   readonly warning: string | undefined;
 }
 

@@ -1,7 +1,6 @@
-// Closes sockets that still have unread bytes. uWebSockets.js releases the handle of a socket on
-// `end`, so a peer that reads one byte now and then could keep the buffer in memory forever. The
-// close frame therefore waits here until the buffer is empty. At the deadline, the socket is
-// dropped.
+// Closes sockets that still have unread bytes. uWebSockets.js releases a socket's handle on `end`,
+// so a peer that reads one byte now and then could keep the buffer in memory forever. The close
+// frame therefore waits here until the buffer is empty. At the deadline, the socket is dropped.
 
 interface ClosingSocket {
   getBufferedAmount(): number;

@@ -3,7 +3,7 @@
 
 import { bytesOf, type DriverResponse } from "./driver.ts";
 
-/** Memory budget for partial bodies, shared by all calls of all listeners of a node. */
+/** Memory budget for partial bodies, shared by all calls on all of a node's listeners. */
 export class BodyBudget {
   readonly #maxBytes: number;
   #bytes = 0;

@@ -143,7 +143,7 @@ export class HttpCall implements HttpRequest {
     else this.#onAborted = step;
   }
 
-  /** Records the end of the body. Must be called in the driver's callback of the last byte. */
+  /** Records the end of the body. Must be called in the driver's callback for the last byte. */
   bodyEnded(): void {
     this.#isBodyOver = true;
     this.#finishRefusal();
@@ -178,8 +178,8 @@ export class HttpCall implements HttpRequest {
    * connection, and many clients would lose the reply. The reply therefore waits a short time for a
    * small declared body. If the body is large or late, the connection stays open after the reply
    * until the peer closes it, or until the driver closes it after at most 12 s. The connection is
-   * closed at once if the address's limit forbids this, if the reply has no body, or if the
-   * request's body is absent or chunked. `bodyEnded` must be called for a declared body.
+   * closed at once if the address's limit does not allow it to stay open, if the reply has no body,
+   * or if the request's body is absent or chunked. `bodyEnded` must be called for a declared body.
    */
   refuse(reply: HttpReply, announced: AnnouncedBody): void {
     const res = this.#res;

@@ -11,7 +11,7 @@ export type AnnouncedBody = "none" | "declared" | "large" | "chunked";
 /** Size above which a refusal does not wait for a declared body. */
 const LARGE_BYTES = 65_536;
 
-/** Headers that are checked. LENGTH, CODING and CONNECTION are indexes of this list. */
+/** Headers that are checked. LENGTH, CODING and CONNECTION are indexes into this list. */
 const CHECKED = ["host", "content-length", "transfer-encoding", "connection", "trailer"];
 const LENGTH = 1;
 const CODING = 2;
@@ -38,7 +38,7 @@ const LISTS: ReadonlySet<string> = new Set([
  */
 const CLOSE_AMONG_OTHERS = /(^|,)[ \t]*close[ \t]*(,|$)/i;
 
-/** Names of headers with their indexes in the values of a `HeadCheck`. */
+/** Header names with their indexes in the values of a `HeadCheck`. */
 export type HeaderSelection = readonly { readonly name: string; readonly index: number }[];
 
 type HeadSpec = Pick<ListenerSpec, "driver" | "http" | "onHeadRefused">;
@@ -96,8 +96,9 @@ export class HeadCheck {
 
   /**
    * Returns the reply to a head that is too large or not valid [RFC 9112 3.2, 6.3, 7.1.2], and
-   * reports the problem to `onHeadRefused`. Returns `undefined` for a valid head. `path` is the path
-   * of the request. It is a parameter, because most callers have it without a call to the library.
+   * reports the problem to `onHeadRefused`. Returns `undefined` for a valid head. `path` is the
+   * request's path, which is a parameter because most callers know it without a call to the
+   * library.
    */
   refusal(req: DriverRequest, path: string): HttpReply | undefined {
     // `fill` would be a call into C++, which costs more than a loop over so few items.

@@ -1,7 +1,6 @@
 // Functions that write a reply to an open HTTP response. Keeps no state. A writer is called once
-// per
-// response, while the response is corked, and ends the response. `writeReplyAlone` ends it in the
-// next turn.
+// per response, while the response is corked, and ends the response. `writeReplyAlone` ends it in
+// the next turn.
 
 import { STATUS_CODES } from "node:http";
 import type { DriverResponse } from "./driver.ts";
@@ -9,7 +8,7 @@ import type { HttpReply } from "./types.ts";
 
 /**
  * Writes a whole reply. The response must not be touched afterwards. `keepAlive` is the value of
- * the header Keep-Alive if the connection is kept.
+ * the Keep-Alive header if the connection is kept.
  */
 export type WriteReply = (res: DriverResponse, reply: HttpReply, keepAlive?: string) => void;
 

@@ -185,7 +185,7 @@ class BodyCall implements BodyOwner {
     this.#body = new BodyCollector(context.bodies, steps.maxBodyBytes);
   }
 
-  /** Collects the body. Must be called in the handler of the driver, before `start` or `refuse`. */
+  /** Collects the body. Must be called in the driver's handler, before `start` or `refuse`. */
   collect(res: DriverResponse): void {
     this.#body.collect(res, this);
   }
@@ -216,7 +216,7 @@ class BodyCall implements BodyOwner {
   }
 
   collected(body: Uint8Array): void {
-    // A call without a credential counts against the limit of its address while its handler runs.
+    // A call without a credential counts against its address's limit while its handler runs.
     if (this.#steps.isPublic && !this.#call.hold()) return;
     if (this.#isAdmitted) {
       this.#call.body = body;

@@ -1,5 +1,5 @@
-// Schemas of the sections `transport` and `sockets`: the driver, and the limits of all sockets of a
-// node. Keeps no state.
+// Schemas of the sections `transport` and `sockets`: the driver, and the limits on all of a node's
+// sockets. Keeps no state.
 
 import { Type } from "typebox";
 

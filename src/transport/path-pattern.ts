@@ -1,5 +1,5 @@
-// The path patterns of routes. A segment `:name` matches any non-empty segment. A last segment `*`
-// matches one or more segments, which may be empty. Pure.
+// Route path patterns. A segment `:name` matches any non-empty segment. A last segment `*` matches
+// one or more segments, which may be empty. Pure.
 
 /** Returns true if a pattern matches more than one path. */
 export function isVariable(pattern: string): boolean {

@@ -1,17 +1,15 @@
-// Parses a header of the PROXY protocol at the beginning of a connection. Pure functions.
+// Parses a PROXY protocol header at the beginning of a connection. Pure functions.
 
 import { addressBytes } from "./address-bytes.ts";
 
 const SIGNATURE = Buffer.from("\r\n\r\n\0\r\nQUIT\n", "latin1");
 const FIXED_BYTES = 16;
-/**
- * Maximum size of a header of version 2. A larger header contains extensions of unreasonable size.
- */
+/** Maximum size of a version 2 header. A larger header contains extensions of unreasonable size. */
 const MAX_BYTES = 4096;
 
 const TEXT_SIGNATURE = Buffer.from("PROXY ", "latin1");
 const TEXT_END = Buffer.from("\r\n", "latin1");
-/** Maximum size of a header of version 1, including its end. */
+/** Maximum size of a version 1 header, including its end. */
 const MAX_TEXT_BYTES = 107;
 
 const VERSION_2 = 0x20;
@@ -29,12 +27,12 @@ export type ProxyHeader =
       readonly address: ArrayBuffer;
     };
 
-/** Parses a header of version 1 or 2 in the first bytes of a connection. */
+/** Parses a version 1 or 2 header in the first bytes of a connection. */
 export function parseAnyProxyHeader(bytes: Buffer): ProxyHeader {
   return isStartOf(TEXT_SIGNATURE, bytes) ? parseTextHeader(bytes) : parseProxyHeader(bytes);
 }
 
-/** Parses a header of version 2 in the first bytes of a connection. */
+/** Parses a version 2 header in the first bytes of a connection. */
 export function parseProxyHeader(bytes: Buffer): ProxyHeader {
   if (!isStartOf(SIGNATURE, bytes)) return { kind: "absent" };
   if (bytes.length < FIXED_BYTES) return { kind: "incomplete" };
@@ -54,7 +52,7 @@ function addressLength(family: number): number {
   return family === IPV6 ? 16 : 0;
 }
 
-/** Parses a header of version 1: `PROXY TCP4 <source> <destination> <ports>` or `PROXY UNKNOWN`. */
+/** Parses a version 1 header: `PROXY TCP4 <source> <destination> <ports>` or `PROXY UNKNOWN`. */
 function parseTextHeader(bytes: Buffer): ProxyHeader {
   const end = bytes.indexOf(TEXT_END);
   const size = end + TEXT_END.length;

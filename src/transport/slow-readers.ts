@@ -1,9 +1,9 @@
-// Detects lagging and slow readers. Between two checks, the buffer of a connection grows at most by
-// the bytes that were published, because frames that are sent directly are checked when they are
+// Detects lagging and slow readers. Between two checks, a connection's buffer grows by at most the
+// number of published bytes, because frames that are sent directly are checked when they are
 // written. All connections are checked each time the published bytes reach half of the lag limit
-// or, summed over receivers, a quarter of the node's limit on unread bytes. So no JavaScript runs
-// per receiver and publication. The driver's own limit is higher, and the broker's frames never
-// reach it, because the driver could then drop a frame and send a later one.
+// or, summed over receivers, a quarter of the node's limit on unread bytes. Therefore, no
+// JavaScript runs per receiver and publication. The driver's own limit is higher, and the broker's
+// frames never reach it, because the driver could then drop a frame and send a later one.
 
 const FRAME_HEADER_BYTES = 10;
 

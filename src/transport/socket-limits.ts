@@ -1,7 +1,7 @@
-// Limits the connections of a node: all connections by the number of file descriptors, and
-// unauthenticated connections by address. A connection occupies a slot of its peer until its first
-// request. After that, each call without a credential counts against the limit of its address until
-// its reply is sent, and the connection is closed after the reply. A client socket without a
+// Limits a node's connections: all connections by the number of file descriptors, and
+// unauthenticated connections by address. A connection occupies one of its peer's slots until its
+// first request. After that, each call without a credential counts against its address's limit
+// until its reply is sent, and the connection is closed after the reply. A client socket without a
 // credential counts until it is authenticated.
 
 import type { DescriptorReserve } from "./descriptors.ts";
@@ -12,7 +12,7 @@ type SocketRefusal = "max" | "address" | "descriptors";
 interface SocketLimitsPorts {
   /** Returns the maximum number of sockets. Called once, at the first `start`. */
   readonly capacity: () => number;
-  /** Maximum number of unauthenticated connections of an address. 0 means no limit. */
+  /** Maximum number of unauthenticated connections from one address. 0 means no limit. */
   readonly maxUnauthenticatedPerAddress: number;
   readonly reserve: DescriptorReserve;
   onRefused(reason: SocketRefusal, address: string): void;
@@ -40,8 +40,8 @@ export interface Place {
 }
 
 /**
- * Length of a round. It is longer than uWebSockets.js waits for a request. A slot that is not
- * released expires after one to two rounds.
+ * Length of a round. It is longer than the time for which uWebSockets.js waits for a request. A
+ * slot that is not released expires after one to two rounds.
  */
 const ROUND_MS = 15_000;
 /**
@@ -141,13 +141,13 @@ export class SocketLimits {
     };
   }
 
-  /** Counts the close of a connection, even of a connection that was refused. */
+  /** Counts the close of a connection, even if the connection was refused. */
   closed(): void {
     this.#open -= 1;
   }
 
   /**
-   * Releases the oldest slot of the peer of a request. Needed for a driver that does not report the
+   * Releases the oldest slot of a request's peer. Needed for a driver that does not report the
    * first request of a connection, because the slot of the request's own connection is then
    * unknown.
    */
@@ -190,7 +190,7 @@ export class SocketLimits {
 
   /**
    * Counts a client socket against its address until `leave`. If the address has too many sockets,
-   * the new socket is not refused. Instead, the sockets of the address that have sent nothing for 3
+   * the new socket is not refused. Instead, the address's sockets that have sent nothing for 3
    * seconds are closed with `close`, oldest first. Returns `undefined` if the connection must be
    * closed at once because too many addresses are counted.
    */

@@ -1,5 +1,5 @@
-// TLS handshakes on connections that were accepted without TLS, because a header of the PROXY
-// protocol may precede the handshake. State: the connections whose handshake is in progress.
+// TLS handshakes on connections that were accepted without TLS, because a PROXY protocol header may
+// precede the handshake. State: the connections whose handshake is in progress.
 
 import type { Socket } from "node:net";
 import { createServer, type Server, type TLSSocket } from "node:tls";

@@ -1,6 +1,6 @@
 // Runs tasks after the current callback and the continuations of all promises that it settles. A
-// process.nextTick that is scheduled in the continuation of a promise runs after all other
-// continuations. The replies to one batch of requests are therefore written together.
+// process.nextTick that is scheduled in a promise continuation runs after all other continuations.
+// The replies to one batch of requests are therefore written together.
 
 export interface TurnTask {
   turnEnded(): void;

@@ -21,11 +21,11 @@ export interface HttpRequest {
   /** Scheme of the URL that the client used, or that a trusted proxy reports. */
   readonly scheme: "http" | "https";
   /**
-   * True if a header of the PROXY protocol with an address preceded the request. Must be read
-   * before the first `await`.
+   * True if a PROXY protocol header with an address preceded the request. Must be read before the
+   * first `await`.
    */
   readonly isProxied: boolean;
-  /** Non-empty headers of the request that the endpoint or the route needs. */
+  /** Non-empty request headers that the endpoint or the route needs. */
   readonly headers: Readonly<Record<string, string>>;
   /** Values of the `:name` segments of the route's path, in order, percent-decoded. */
   readonly params: readonly string[];
@@ -56,7 +56,7 @@ export interface HttpStream {
    * uWebSockets.js drains only on a write.
    */
   readonly filler: string;
-  /** Called after the head was written, unless the peer has disconnected. */
+  /** Called after the head has been written, unless the peer has disconnected. */
   opened(body: HttpBody): void;
   /** Called when there is room again after `write` returned false. */
   writable(): void;
@@ -109,10 +109,7 @@ export interface Connection {
   readonly id: number;
   readonly remoteAddress: string;
   readonly listener: string;
-  /**
-   * Counts the peer towards the user's limits from now on, and no longer towards those of its
-   * address.
-   */
+  /** Counts the peer towards the user's limits, and no longer towards its address's limits. */
   authenticated(user: string): void;
   /**
    * Queues one frame. The frames of a turn are written together at its end, so the frame must not
@@ -152,7 +149,7 @@ export interface ConnectionHandler {
   drained(): void;
   /**
    * Called at the end of a turn with more than `lagBytes` unread bytes. Called again only if their
-   * number has fallen to half of `lagBytes` in the meantime.
+   * number has fallen to half of `lagBytes` or less in the meantime.
    */
   lagging(): void;
   /**
@@ -167,12 +164,12 @@ export interface Upgrade {
   readonly origin: string;
   readonly subprotocols: readonly string[];
   readonly remoteAddress: string;
-  /** Non-empty headers of the handshake that the endpoint needs. */
+  /** Non-empty handshake headers that the endpoint needs. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
 export interface SocketEndpoint {
-  /** Headers of the handshake that `open` needs, in lower case. */
+  /** Handshake headers that `open` needs, in lower case. */
   readonly headers: readonly string[];
   /**
    * Maximum size of a frame. A larger frame ends the connection, with the code 1009 if possible.

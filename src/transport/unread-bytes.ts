@@ -1,4 +1,4 @@
-// Limits the unread bytes of all connections of one user, and of all client connections of the node
+// Limits the unread bytes of each user's connections, and of all of the node's client connections
 // [decisions: Limits that hold under attack]. The connection with the most unread bytes is closed
 // first. State: the sums, and the users who have connections with many unread bytes.
 
@@ -24,10 +24,7 @@ interface Owner {
   readonly readers: Set<UnreadReader>;
 }
 
-/**
- * A connection whose unread bytes are at most this fraction of `perUser` is not counted for its
- * user.
- */
+/** Fraction of `perUser` up to which a connection's unread bytes are not counted for its user. */
 const IGNORED_SHARE = 1 / 256;
 
 export class UnreadBytes {

@@ -10,7 +10,9 @@ export class PortableRequest implements DriverRequest {
   readonly #message: IncomingMessage;
   readonly #path: string;
   readonly #query: string;
-  /** Host in the target, which replaces the header Host. `undefined` if the target has no host. */
+  /**
+   * Host in the target, which replaces the Host header, or `undefined` if the target has no host.
+   */
   readonly #authority: string | undefined;
   params: readonly string[] = [];
 

@@ -7,7 +7,7 @@ import type { DriverResponse } from "../driver.ts";
 export interface ResponseOwner {
   readonly address: ArrayBuffer;
   readonly proxiedAddress: ArrayBuffer;
-  /** Called when the whole body was passed to the handler of the request. */
+  /** Called when the whole body has been passed to the request's handler. */
   bodyDelivered(): void;
   ended(): void;
   /** Closes the connection at once, which aborts the response. */
@@ -178,8 +178,8 @@ export class PortableResponse implements DriverResponse {
         this.#writePieces(typeof body === "string" ? Buffer.from(body) : body);
       else this.#res.end(body);
     }
-    // Node.js closes the connection itself because of the header `connection: close`, except after a
-    // streamed reply and after the reply to an upgrade.
+    // Node.js closes the connection itself because of the `connection: close` header, except after
+    // a streamed reply and after the reply to an upgrade.
     const isOwnClose = isStreamed || this.#upgrade !== undefined;
     if (closesConnection && isOwnClose)
       this.#res.on("finish", () => this.#req.socket.destroySoon());

@@ -1,6 +1,6 @@
 // One client socket on `ws`. This file writes the frames itself, so that frames that many sockets
-// share are encoded once. `ws` parses the frames of the peer and performs the closing handshake.
-// Must never call the behaviour after its `close`.
+// share are encoded once. `ws` parses the peer's frames and performs the closing handshake. Must
+// never call the behaviour after its `close`.
 
 import type { Socket } from "node:net";
 import type { WebSocket } from "ws";
@@ -19,8 +19,8 @@ interface SocketContext<Data> {
 
 const ABNORMAL = 1006;
 /**
- * A silent peer is sent a ping `PING_MARGIN_S` seconds before the time-out, or after three quarters
- * of the time-out, whichever is later.
+ * A silent peer is sent a ping `PING_MARGIN_S` seconds before the timeout, or after three quarters
+ * of the timeout, whichever is later.
  */
 const PING_MARGIN_S = 16;
 const PING_SHARE = 1 / 4;

@@ -1,5 +1,5 @@
-// One listening address for clients that send frames over TCP. A connection may begin with a header
-// of the PROXY protocol if the peer is a trusted proxy. A TLS handshake may follow. State: the open
+// One listening address for clients that send frames over TCP. A connection may begin with a PROXY
+// protocol header if the peer is a trusted proxy. A TLS handshake may follow. State: the open
 // connections and sockets of the address.
 
 import { createServer, type Server, type Socket } from "node:net";
@@ -30,7 +30,7 @@ interface Arrival {
   readonly peer: string;
   /** Address in the PROXY header, or `""` without a header. */
   proxied: string;
-  /** Stops counting the connection as a connection that has sent nothing. */
+  /** Stops counting the connection as one that has not sent anything yet. */
   readonly release: () => void;
 }
 

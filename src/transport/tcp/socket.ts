@@ -19,7 +19,10 @@ export interface TcpSocketContext {
   readonly idleTimeoutS: number;
 }
 
-/** Close code if the peer closed the connection. Over TCP, no close frame contains a code. */
+/**
+ * Close code if the peer closed the connection. Over TCP, there are no close frames that could
+ * contain one.
+ */
 const ABNORMAL = 1006;
 /** Time for which a peer may keep a connection open that the server has ended. */
 const CLOSE_TIMEOUT_MS = 5000;
@@ -50,7 +53,7 @@ export class TcpSocket implements DriverSocket<SocketData>, Subscriber, TurnTask
     context.sockets.add(this);
   }
 
-  /** Starts to read from the stream. `opened` of the connection must have been called before. */
+  /** Starts reading from the stream. The connection's `opened` must have been called before. */
   start(): void {
     this.#stream.on("data", this.#received);
     this.#stream.on("end", () => this.close());

@@ -1,11 +1,11 @@
-// Explains why the binary of uWebSockets.js does not load on a machine, and how to fix it. No
+// Explains why the uWebSockets.js binary does not load on a machine, and how to fix it. Keeps no
 // state. Must import nothing from the library.
 
 export interface Machine {
   readonly node: string;
   readonly platform: string;
   readonly arch: string;
-  /** Version of glibc, or `undefined` if the system has a different C library or needs none. */
+  /** glibc version, or `undefined` if the system has a different C library or needs none. */
   readonly glibc: string | undefined;
 }
 
