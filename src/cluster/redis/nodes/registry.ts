@@ -304,7 +304,7 @@ export class Registry {
       const error = new Error(
         "Another node with this node.id is running. Give each node its own node.id.",
       );
-      this.#ports.onError(error, "Could not join the cluster again; trying again");
+      this.#ports.onError(error, "Could not rejoin the cluster; trying again");
     }
     return verdict;
   }
