@@ -149,7 +149,7 @@ export class MoveTarget {
       if (reply === null)
         throw new BrokerError("unavailable", {
           message:
-            "The lease of the migration ended before everything was written. The next attempt resumes the migration",
+            "The migration's lease ended before everything was written. The next attempt resumes the migration",
         });
   }
 

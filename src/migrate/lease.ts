@@ -120,6 +120,6 @@ export class Lease {
 export function lostLease(): BrokerError {
   return new BrokerError("unavailable", {
     message:
-      "The lease of the migration was not renewed in time, or Redis lost it. The next attempt resumes the migration",
+      "The migration's lease was not renewed in time, or Redis lost it. The next attempt resumes the migration",
   });
 }
