@@ -20,7 +20,7 @@ interface DriverChoice {
 
 /** The factors were measured with `npm run bench -- http fanout --portable`. */
 const COST =
-  "The portable transport is used instead, which needs up to 2 times as much CPU time for a message to a group of 1,000 clients, and about 2.5 times as much for a POST that stores a message.";
+  "The portable transport is used instead, which needs up to twice as much CPU time for a message to a group of 1,000 clients, and about 2.5 times as much for a POST that stores a message.";
 
 /**
  * Loads the driver. If `driver` is `uws` and uWebSockets.js does not load, rejects with an

@@ -128,7 +128,7 @@ export class HeadCheck {
     if (codings > 1 || (codings === 1 && !isChunked(coding)))
       return "The only accepted Transfer-Encoding is chunked";
     if (codings > 0 && trailers > 0 && !this.#spec.driver.readsTrailers)
-      return "This address does not accept trailers; send the request without the header Trailer";
+      return "This address does not accept trailers; send the request without the Trailer header";
     if (lengths > 1) return "The request must have at most one Content-Length header";
     if (lengths === 1 && !/^\d+$/.test(length)) return "Content-Length must be a number";
     return undefined;

@@ -94,7 +94,7 @@ function register(server: DriverServer, { method, path }: HttpRoute, handler: Dr
 const SOCKETS_ONLY: HttpReply = {
   status: 426,
   headers: { upgrade: "websocket", "content-type": "text/plain" },
-  body: "This address serves WebSocket connections of clients only. The HTTP API for backends is at api.listen.\n",
+  body: "This address serves only WebSocket connections of clients. The HTTP API for backends is at api.listen.\n",
 };
 
 export function refuseHttp(server: DriverServer, addresses: ClientAddresses | undefined): void {

@@ -7,7 +7,7 @@ import { createSecureContext } from "node:tls";
 import type { Tls, TlsFiles } from "./driver.ts";
 
 const REASONS: Readonly<Record<string, string>> = {
-  EADDRINUSE: "another process listens there",
+  EADDRINUSE: "another process is already listening there",
   EADDRNOTAVAIL: "this machine does not have that address",
   EACCES: "this process may not use that port",
   ENOTFOUND: "the host name is unknown",

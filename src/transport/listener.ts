@@ -117,6 +117,6 @@ function countConnections(server: DriverServer, { limits, spareSockets }: Listen
 function checkIdleTimeout(seconds: number): void {
   if (seconds < MIN_IDLE_S || seconds > MAX_IDLE_S)
     throw new RangeError(
-      `The idle timeout must be ${MIN_IDLE_S} to ${MAX_IDLE_S} seconds, not ${seconds}`,
+      `The idle timeout must be from ${MIN_IDLE_S} to ${MAX_IDLE_S} seconds, not ${seconds}`,
     );
 }

@@ -128,7 +128,7 @@ function handshakeProblem(head: HeadCheck): string | undefined {
   if (!asksFor("upgrade", "websocket") || !asksFor("connection", "upgrade"))
     return "A WebSocket handshake must have the headers Upgrade: websocket and Connection: Upgrade";
   if (!HANDSHAKE_KEY.test(head.value("sec-websocket-key")))
-    return "A WebSocket handshake must have one Sec-WebSocket-Key, of 16 bytes in Base64";
+    return "A WebSocket handshake must have one Sec-WebSocket-Key of 16 bytes in Base64";
   return head.body === "none" ? undefined : "A WebSocket handshake must not have a body";
 }
 

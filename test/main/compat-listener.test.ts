@@ -129,6 +129,6 @@ t.test("the error for an address that cannot be used names api.compatListen", as
   t.equal(portInUse.code, 1);
   t.match(
     portInUse.stderr,
-    /another process listens there; set api\.compatListen \(JINDOU_API_COMPAT_LISTEN\)/,
+    /another process is already listening there; set api\.compatListen \(JINDOU_API_COMPAT_LISTEN\)/,
   );
 });

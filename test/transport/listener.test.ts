@@ -67,7 +67,7 @@ t.test(
   async (t) => {
     const { port } = await startListener(t, { http: hello() });
     const second = createListener(spec({ port }));
-    await t.rejects(second.start(), /another process listens there/);
+    await t.rejects(second.start(), /another process is already listening there/);
     second.close();
     t.equal((await fetch(`http://${HOST}:${port}/`)).status, 200);
   },
@@ -323,7 +323,7 @@ t.test(
       const { port } = await startListener(t, { host, http: hello() });
       t.equal((await fetch(`http://[::1]:${port}/`)).status, 200);
       const second = createListener(spec({ host, port }));
-      await t.rejects(second.start(), /another process listens there/);
+      await t.rejects(second.start(), /another process is already listening there/);
     }
   },
 );

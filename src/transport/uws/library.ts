@@ -48,8 +48,8 @@ function remedy(machine: Machine): string {
     return "It needs a system with glibc, such as Debian or Ubuntu";
   const fits =
     platform !== "linux" || (glibc ?? "").localeCompare(NEWER_GLIBC, "en", { numeric: true }) >= 0;
-  if (fits && NEWER_NODES.includes(major)) return `Run in the folder of Jindou: ${NEWER}`;
-  if (PINNED_NODES.includes(major)) return `Run in the folder of Jindou: ${PINNED}`;
+  if (fits && NEWER_NODES.includes(major)) return `In Jindou's folder, run: ${NEWER}`;
+  if (PINNED_NODES.includes(major)) return `In Jindou's folder, run: ${PINNED}`;
   if (fits) return "Use Node 20, 22 or 24";
   return `Use Node 20 or 22. Node 24 needs glibc ${NEWER_GLIBC} or newer, as in Debian 13 and Ubuntu 24.04; there, run: ${NEWER}`;
 }
