@@ -1,8 +1,8 @@
-// Calls the HTTP API that served this page, with the credential of the operator. State: the
-// credential, in memory and in the session storage of this tab, never in a cookie.
+// Calls the HTTP API that served this page, with the operator's credential. State: the credential,
+// in memory and in the session storage of this tab, never in a cookie.
 
 const STORED = "jindou.console";
-/** Maximum number of calls that are made to reach the chosen node through a balancer. */
+/** Maximum number of calls that try to reach the chosen node through a balancer. */
 export const MAX_ATTEMPTS = 12;
 
 interface Account {
@@ -122,8 +122,8 @@ export class Api {
   }
 
   /**
-   * Returns the reply of the chosen node, or of any node if none was chosen. Behind a balancer
-   * another node may reply, so up to `MAX_ATTEMPTS` calls are made. Returns the last reply if the
+   * Returns the reply of the chosen node, or of any node if none was chosen. Behind a balancer, a
+   * different node may reply, so up to `MAX_ATTEMPTS` calls are made. Returns the last reply if the
    * chosen node did not reply to any of them.
    */
   async getFrom<Body extends { readonly node_id: string }>(

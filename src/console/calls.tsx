@@ -1,5 +1,5 @@
-// Page of the API: a form for each call in the OpenAPI document. It shows the reply and an
-// equivalent curl command.
+// API page: a form for each call in the OpenAPI document, with the reply and an equivalent curl
+// command.
 
 import { useState } from "preact/hooks";
 import { type Answer, bodyText, withQuery } from "./api.ts";

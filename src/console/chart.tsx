@@ -1,4 +1,4 @@
-// A chart of the last minutes, drawn by uPlot in the colours of the style sheet.
+// A chart of the last few minutes, drawn by uPlot in the style sheet's colours.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import UPlot from "uplot";
@@ -137,7 +137,7 @@ function optionsOf(
   };
 }
 
-/** Formats the times. They have seconds if the chart shows only a few minutes. */
+/** Formats the times, with seconds if the chart shows only a few minutes. */
 function clockTimes(times: readonly number[]): string[] {
   const spanS = (times.at(-1) ?? 0) - (times[0] ?? 0);
   const length = spanS < SECONDS_BELOW_S ? "HH:mm:ss".length : "HH:mm".length;

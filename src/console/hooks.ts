@@ -83,7 +83,7 @@ export function whileVisible(act: () => void, everyMs: number): () => void {
   };
 }
 
-/** Returns the page and the parameters that the fragment of the URL names. */
+/** Returns the page and the parameters in the URL's fragment. */
 export function useRoute(): Route {
   const [route, setRoute] = useState(readRoute);
   useEffect(() => {

@@ -1,4 +1,4 @@
-// Page of a message: whether it was stored, its sequence number, and who has read it.
+// Message page: whether a message was stored, its sequence number, and who has read it.
 
 import { useState } from "preact/hooks";
 import { withQuery } from "./api.ts";

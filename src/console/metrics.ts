@@ -11,7 +11,7 @@ export interface Series {
   readonly value: number;
 }
 
-/** The metrics of one node at one time. */
+/** One node's metrics at one time. */
 export interface Sample {
   readonly atMs: number;
   readonly series: ReadonlyMap<string, readonly Series[]>;

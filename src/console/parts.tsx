@@ -132,7 +132,7 @@ export function ErrorNote({ error }: { readonly error: Error | undefined }) {
   );
 }
 
-/** Note in place of a part of a page for which the manager lacks the permission. */
+/** Note shown in place of a part of the page for which the manager lacks the permission. */
 export function Missing({
   permission,
   what,
@@ -147,7 +147,7 @@ export function Missing({
   );
 }
 
-/** Header of a column, with the definition of its figures. */
+/** Column header, with the definition of its figures. */
 export function FigureHead({ label, help }: { readonly label: string; readonly help: string }) {
   return (
     <th class="right">
@@ -307,7 +307,7 @@ export function ActionButton(props: {
   );
 }
 
-/** Shows the reply of a call as JSON, and the curl command for the same call. */
+/** Shows a call's reply as JSON, and the curl command for the same call. */
 function JsonLink({ path }: { readonly path: string }) {
   const api = useApi();
   const dialog = useRef<HTMLDialogElement>(null);

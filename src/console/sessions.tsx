@@ -1,4 +1,4 @@
-// Page of the sessions: who is connected to a node, and why past sessions were closed.
+// Sessions page: who is connected to a node, and why past sessions were closed.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { withQuery } from "./api.ts";

@@ -1,5 +1,5 @@
-// Page of the settings: the effective configuration with the source of each value, the managers,
-// and the nodes.
+// Settings page: the effective configuration with the source of each value, the managers, and the
+// nodes.
 
 import { useState } from "preact/hooks";
 import { duration, number } from "./format.ts";

@@ -1,5 +1,5 @@
-// Page of a user: the user's sessions, devices, conversations, groups and commands on all nodes,
-// and why the user is offline.
+// User page: the user's sessions, devices, conversations, groups and commands on all nodes, and why
+// the user is offline.
 
 import { useEffect, useState } from "preact/hooks";
 import { withQuery } from "./api.ts";
@@ -28,7 +28,7 @@ import {
 import { ClosedTable, KickButton } from "./sessions.tsx";
 
 const POLL_MS = 5000;
-/** Maximum number of conversations, of groups and of commands that are shown. */
+/** Maximum number of conversations, groups and commands to show, each. */
 const SHOWN = 50;
 
 export function User({ route }: { readonly route: Route }) {

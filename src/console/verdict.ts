@@ -1,5 +1,5 @@
-// The verdict on a node: evaluates the conditions of the alerts on the metrics that the console has
-// read. A condition over a period can be evaluated only after the page has been open for that long.
+// The verdict on a node: evaluates the alerts' conditions on the metrics that the console has read.
+// A condition over a period can be evaluated only after the page has been open for that long.
 
 import { ALERTS, type AlertRule } from "../observe/alerts.ts";
 import {
@@ -168,7 +168,7 @@ const FORMATS: Readonly<Record<string, (value: number) => string>> = {
   humanizeDuration: duration,
 };
 
-/** Fills in the Prometheus placeholders in the summary of an alert. */
+/** Fills in the Prometheus placeholders in an alert's summary. */
 function fillIn(summary: string, nodeId: string, { labels, value }: Series): string {
   return summary.replaceAll(/\{\{ (.*?) \}\}/g, (_, placeholder: string) => {
     const [name = "", format = ""] = placeholder.split(" | ");
