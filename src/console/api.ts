@@ -35,7 +35,7 @@ export class ApiError extends Error {
 
   constructor({ status, json }: Pick<Answer, "status" | "json">) {
     const body = (json ?? {}) as { readonly error?: string; readonly code?: string };
-    super(body.error ?? `The node answered with status ${status}`);
+    super(body.error ?? `The node replied with status ${status}`);
     this.status = status;
     this.code = body.code ?? "";
   }

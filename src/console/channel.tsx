@@ -118,7 +118,7 @@ function BusiestChannels() {
                   label="Messages"
                   help="Accepted messages and commands, without retries."
                 />
-                <FigureHead label="Events" help="Accepted events, including those of streams." />
+                <FigureHead label="Events" help="Accepted events, including stream events." />
                 <th>
                   <span class="hidden">Share of the busiest channel</span>
                 </th>
@@ -181,7 +181,7 @@ function StateCard({ target }: { readonly target: Target }) {
     <Card
       title={title}
       json={path}
-      help="Flags of the channel and the numbers of its users. For a personal channel, these are the rules of the user who receives."
+      help="The channel's flags and user counts. For a personal channel, these are the receiving user's rules."
     >
       {isUnknown ? (
         <Empty>
@@ -201,7 +201,7 @@ function StateCard({ target }: { readonly target: Target }) {
               </span>
             ))}
             {FLAGS.every(([flag]) => data[flag] === 0) && (
-              <span class="badge fine">no flag set</span>
+              <span class="badge fine">no flags set</span>
             )}
           </p>
           <dl class="facts">
@@ -295,7 +295,7 @@ function Messages({ target }: { readonly target: Target }) {
     <Card
       title="Messages"
       json={isAllowed ? path : undefined}
-      help="The newest messages first. The live tail reads the newest page once a second while this page is visible."
+      help="Newest messages first. The live tail reads the newest page once a second while this page is visible."
       aside={
         isAllowed && (
           <label class="inline">
@@ -312,7 +312,7 @@ function Messages({ target }: { readonly target: Target }) {
     >
       {!isAllowed && <Missing permission="messages:write" what="messages" />}
       <ErrorNote error={error} />
-      {data?.messages.length === 0 && <Empty>No message.</Empty>}
+      {data?.messages.length === 0 && <Empty>No messages.</Empty>}
       <ol class="messages">
         {data?.messages.map((message) => (
           <Message

@@ -40,7 +40,7 @@ function Console() {
       {admission === "refused" && <Login onDone={() => setAdmission("admitted")} />}
       {admission === "unreachable" && (
         <main class="login">
-          <p class="card">The node does not answer. Load this page again.</p>
+          <p class="card">The node does not respond. Reload this page.</p>
         </main>
       )}
     </ApiProvider>
@@ -84,7 +84,7 @@ function Shell({ api }: { readonly api: Api }) {
               </button>
             </>
           ) : (
-            <span class="muted">Protected mode: only this machine, no log-in</span>
+            <span class="muted">Protected mode: this machine only, no login</span>
           )}
         </div>
       </nav>

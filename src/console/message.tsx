@@ -140,7 +140,7 @@ function Result({ question }: { readonly question: Question }) {
         </p>
         {data[0] !== undefined && (
           <p class="note">
-            The channel has a message with this number from another sender,{" "}
+            The channel has a message with this number from a different sender,{" "}
             <UserLink uid={data[0].from_uid} />.
           </p>
         )}
@@ -154,9 +154,8 @@ function Result({ question }: { readonly question: Question }) {
           Stored as number {number(message.message_seq)} of its channel
         </p>
         <p class="muted">
-          A repetition by the same sender with the same client_msg_no and payload is answered with
-          the id {message.message_idstr} and the number {message.message_seq}; nothing is stored
-          again.
+          A retry by the same sender with the same client_msg_no and payload returns the id{" "}
+          {message.message_idstr} and the number {message.message_seq}, and nothing is stored again.
         </p>
       </section>
       <div class="columns">
@@ -209,7 +208,7 @@ function Readers({ question, seq }: { readonly question: Question; readonly seq:
     <Card
       title="Read by"
       json={path}
-      help="From the read positions of the members: a member who has read a later message counts as a reader. This is not the same as received by: a device may have a message that its user has not read."
+      help="Based on the members' read positions: a member who has read a later message counts as a reader. Read is not the same as received: a device may have a message that its user has not read."
     >
       <ErrorNote error={error} />
       {data?.readers.length === 0 && (

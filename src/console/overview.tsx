@@ -150,7 +150,7 @@ function VerdictBanner(props: {
       <p class="muted">
         As of {clockTime(atMs)}.{" "}
         {measuringMs > 0 &&
-          `Measuring: the conditions on longer windows can be evaluated in ${duration(Math.ceil(measuringMs / 1000))}.`}
+          `Measuring: conditions over longer periods can be evaluated in ${duration(Math.ceil(measuringMs / 1000))}.`}
       </p>
       {reasons.length > 0 && (
         <ul class="reasons">
@@ -345,7 +345,7 @@ function Charts({ samples, help }: PartProps) {
         ]}
       />
       <Chart
-        title="Events of streams"
+        title="Stream events"
         help={`${help("jindou_event_deliveries_total")}. ${help("jindou_streams_active")}.`}
         times={times}
         format={number}
@@ -367,7 +367,7 @@ function Nodes({ nodes }: { readonly nodes: Loaded<readonly NodeRow[]> }) {
     <Card
       title="Nodes"
       json="/cluster/nodes"
-      help="Nodes of the cluster that are alive. The load is the share of one core that the process used recently."
+      help="Live nodes of the cluster. The load is the share of one core that the process used recently."
     >
       <ErrorNote error={error} />
       <Scroll label="Nodes">
@@ -378,7 +378,7 @@ function Nodes({ nodes }: { readonly nodes: Loaded<readonly NodeRow[]> }) {
               <th>Version</th>
               <FigureHead label="Sessions" help="Sessions of the node, as it last reported them." />
               <FigureHead label="Load" help="Share of one core that the process used recently." />
-              <FigureHead label="Up" help="Time since the start of the process." />
+              <FigureHead label="Up" help="Time since the process started." />
               <th>State</th>
             </tr>
           </thead>
@@ -418,10 +418,10 @@ function LoggedErrors() {
     <Card
       title={data === undefined ? "Errors of the node" : `Errors of node ${data.node_id}`}
       json={path}
-      help="Newest warnings and errors in the log of the node that replies, since its start. Repeated entries are shown once, with their number."
+      help="Newest warnings and errors in the log of the node that replies, since it started. Repeated entries are shown once, with a count."
     >
       <ErrorNote error={error} />
-      {data?.errors.length === 0 && <Empty>The node has logged no warning and no error.</Empty>}
+      {data?.errors.length === 0 && <Empty>The node has not logged any warnings or errors.</Empty>}
       <ul class="events">
         {data?.errors.slice(0, SHOWN_ERRORS).map(({ time, level, message, reason, count }) => (
           <li key={`${level} ${message} ${reason}`}>

@@ -88,7 +88,7 @@ export function Sessions({ route }: { readonly route: Route }) {
           Reload
         </button>
       </PageHead>
-      <div class="tabs" role="tablist" aria-label="State of the sessions">
+      <div class="tabs" role="tablist" aria-label="Session state">
         {(["open", "closed"] as const).map((state) => (
           <button
             type="button"
@@ -152,7 +152,7 @@ export function Sessions({ route }: { readonly route: Route }) {
       <ErrorNote error={page.error} />
       {data !== undefined && node !== undefined && data.node_id !== node && (
         <p class="note bad" role="alert">
-          Node {node} did not answer. These are the sessions of node {data.node_id}.
+          Node {node} did not reply. These are the sessions on node {data.node_id}.
         </p>
       )}
       {data !== undefined && (
@@ -212,7 +212,7 @@ function OpenTable(props: { readonly rows: readonly SessionRow[]; readonly onKic
             <FigureHead label="Connected for" help="Time since the login." />
             <FigureHead
               label="Unread"
-              help="Bytes that were sent and that the client has not read yet. With more than client.maxBufferedBytes, the client is disconnected as a slow reader."
+              help="Bytes that were sent but that the client has not read yet. Above client.maxBufferedBytes, the client is disconnected as a slow reader."
             />
             {mayKick && (
               <th>
@@ -275,7 +275,7 @@ export function ClosedTable({ rows }: { readonly rows: readonly ClosedRow[] }) {
             <th>Reason</th>
             <FigureHead
               label="Code"
-              help="Close code of the WebSocket. 4000 to 4099: the client reconnects at once. 4100 to 4199: after a pause. 4200 to 4299: it does not reconnect. 1006: no close frame."
+              help="WebSocket close code. 4000 to 4099: the client reconnects at once. 4100 to 4199: after a pause. 4200 to 4299: it does not reconnect. 1006: no close frame."
             />
             <FigureHead label="Connected for" help="Time from the connect to the end." />
             <th>Address</th>

@@ -41,7 +41,7 @@ export function Settings() {
         </Card>
         <Card
           title="Managers"
-          help="Accounts that can log in at POST /manager/login. Without configured managers there is one account, admin."
+          help="Accounts that can log in at POST /manager/login. Without configured managers, there is one account, admin."
         >
           <ul class="rows">
             {(Array.isArray(managers) && managers.length > 0

@@ -53,7 +53,7 @@ export function User({ route }: { readonly route: Route }) {
         </button>
       </form>
       {uid === "" ? (
-        <Empty>Enter the exact id of a user. To search by a part of it, use Sessions.</Empty>
+        <Empty>Enter a user's exact id. To search by part of an id, use Sessions.</Empty>
       ) : (
         <UserDetails key={uid} uid={uid} />
       )}
@@ -77,14 +77,14 @@ function UserDetails({ uid }: { readonly uid: string }) {
             {isOnline
               ? `Online with ${number(devices.data.sessions.length)} session${devices.data.sessions.length === 1 ? "" : "s"}`
               : devices.data.devices.length === 0
-                ? "Offline. No token was ever registered for this user"
+                ? "Offline. No token has ever been registered for this user"
                 : "Offline"}
           </p>
         </section>
       )}
       {devices.data !== undefined && !isOnline && <WhyOffline uid={uid} />}
       <div class="columns">
-        <Card title="Sessions" json={path} help="Live sessions of the user on all nodes.">
+        <Card title="Sessions" json={path} help="The user's live sessions on all nodes.">
           {devices.data?.sessions.length === 0 && <Empty>No session on any node.</Empty>}
           <ul class="rows">
             {devices.data?.sessions.map((session) => (
@@ -106,9 +106,9 @@ function UserDetails({ uid }: { readonly uid: string }) {
         <Card
           title="Devices"
           json={path}
-          help="Types of device for which a token was registered. Log out revokes the token and ends its sessions."
+          help="Device types for which a token has been registered. Log out revokes the token and ends its sessions."
         >
-          {devices.data?.devices.length === 0 && <Empty>No token was registered.</Empty>}
+          {devices.data?.devices.length === 0 && <Empty>No token has been registered.</Empty>}
           <ul class="rows">
             {devices.data?.devices.map((device) => (
               <li key={device.device_flag}>
@@ -164,11 +164,11 @@ function WhyOffline({ uid }: { readonly uid: string }) {
     <Card
       title="Why offline"
       json={path}
-      help="The sessions of the user that ended within 24 hours, and refused connects that named the user, from the memory of the nodes."
+      help="The user's sessions that ended in the last 24 hours, and refused connects with this user id, as kept in the nodes' memory."
     >
       <ErrorNote error={error} />
       {data !== undefined && newest === undefined && (
-        <Empty>The nodes remember no session of this user that ended within 24 hours.</Empty>
+        <Empty>The nodes remember no session of this user that ended in the last 24 hours.</Empty>
       )}
       {newest !== undefined && (
         <>
@@ -206,11 +206,11 @@ function Conversations({ uid }: { readonly uid: string }) {
   return (
     <Card
       title="Conversations"
-      help="Conversations of the user with the number of unread messages, the newest first. Read from POST /conversation/sync."
+      help="The user's conversations with their unread counts, newest first. Read from POST /conversation/sync."
     >
       {!isAllowed && <Missing permission="messages:write" what="conversations" />}
       <ErrorNote error={error} />
-      {isAllowed && data?.length === 0 && <Empty>No conversation.</Empty>}
+      {isAllowed && data?.length === 0 && <Empty>No conversations.</Empty>}
       <ul class="rows">
         {data?.map((conversation) => (
           <li key={`${conversation.channel_type} ${conversation.channel_id}`}>
@@ -245,9 +245,9 @@ function Groups({ uid }: { readonly uid: string }) {
     }>(path),
   );
   return (
-    <Card title="Groups" json={path} help="Groups of which the user is a subscriber.">
+    <Card title="Groups" json={path} help="Groups to which the user subscribes.">
       <ErrorNote error={error} />
-      {data?.channels.length === 0 && <Empty>The user is in no group.</Empty>}
+      {data?.channels.length === 0 && <Empty>The user is not in any group.</Empty>}
       <ul class="chips">
         {data?.channels.map(({ channel_id, channel_type }) => (
           <li key={channel_id}>
@@ -272,7 +272,7 @@ function Inbox({ uid }: { readonly uid: string }) {
   return (
     <Card
       title="Command inbox"
-      help="Commands that no device of the user has acknowledged, the oldest first. Reading them here acknowledges nothing. Read from POST /message/sync."
+      help="Commands that none of the user's devices has acknowledged, oldest first. Reading them here does not acknowledge them. Read from POST /message/sync."
     >
       {!isAllowed && <Missing permission="messages:write" what="commands" />}
       <ErrorNote error={error} />
@@ -294,7 +294,7 @@ function Inbox({ uid }: { readonly uid: string }) {
 function TestMessage({ uid }: { readonly uid: string }) {
   const api = useApi();
   const [from, setFrom] = useState("____system");
-  const [text, setText] = useState("Test message of the operator");
+  const [text, setText] = useState("Test message from the operator");
   const [result, setResult] = useState<string>();
   const [error, setError] = useState<Error>();
   const send = async () => {
@@ -306,7 +306,7 @@ function TestMessage({ uid }: { readonly uid: string }) {
         "/message/send",
         body,
       );
-      setResult(`Stored with the number ${message_seq} in the conversation of ${from} and ${uid}.`);
+      setResult(`Stored as number ${message_seq} in the conversation of ${from} and ${uid}.`);
     } catch (failure) {
       setError(failure as Error);
     }
@@ -314,7 +314,7 @@ function TestMessage({ uid }: { readonly uid: string }) {
   return (
     <Card
       title="Send a test message"
-      help="Sends a text message to the user, who sees it as a message of the sender."
+      help="Sends a text message to the user, who sees it as a message from the sender."
     >
       <form
         class="stack"
