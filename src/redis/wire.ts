@@ -668,7 +668,8 @@ function storedEvents(logFrame: Buffer) {
   } catch (cause) {
     throw unreadable("the frame of records is invalid", cause);
   }
-  if (events.length === 0) throw unreadable("a publication does not contain a complete frame of records");
+  if (events.length === 0)
+    throw unreadable("a publication does not contain a complete frame of records");
   for (const { event } of events) uint(event.timestampMs);
   return events;
 }

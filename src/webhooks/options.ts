@@ -25,7 +25,8 @@ const endpointOptions = Type.Object(
       pattern: "^whsec_",
       maxLength: 128,
       secret: true,
-      description: "Secret that signs the requests: `whsec_` followed by the Base64 encoding of 24 to 64 bytes.",
+      description:
+        "Secret that signs the requests: `whsec_` followed by the Base64 encoding of 24 to 64 bytes.",
     }),
     previousSecret: Type.String({
       default: "",
