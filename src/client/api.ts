@@ -412,7 +412,7 @@ export interface Client {
   background(): void;
   /** Reports that the user is looking at the app again. A new client is in the foreground. */
   foreground(): void;
-  /** Returns messages of a channel's history, by default the newest 50. */
+  /** Returns messages from a channel's history, by default the newest 50. */
   history(channel: ChannelRef, options?: HistoryOptions | undefined): Promise<HistoryResult>;
   /**
    * Follows a stream, active or ended. Requests the stream from the server, unless the client

@@ -16,7 +16,7 @@ interface TypingPorts {
 const TYPE = "typing";
 /** Data of the event that ends typing. */
 const STOP = "stop";
-/** Minimum time between two events of this user in one channel. */
+/** Minimum time between two of this user's events in one channel. */
 const REPEAT_MS = 3000;
 /** Time without an event after which a user is no longer typing. */
 const TIMEOUT_MS = 6000;
