@@ -25,10 +25,10 @@ export class ClientAddresses {
   }
 
   /**
-   * Returns the client's address. The hops of a request are its peer, the address in the PROXY
-   * header, and the addresses in X-Forwarded-For from right to left. The client is the first hop
-   * that is not a trusted proxy. If all hops are trusted proxies, or if a proxy reports an invalid
-   * address, the client is the last valid hop. `forwardedFor` is `""` if the header is absent.
+   * Returns the client's address. A request's hops are its peer, the address in the PROXY header,
+   * and the addresses in X-Forwarded-For from right to left. The client is the first hop that is
+   * not a trusted proxy. If all hops are trusted proxies, or if a proxy reports an invalid address,
+   * the client is the last valid hop. `forwardedFor` is `""` if the header is absent.
    */
   of(res: DriverResponse, forwardedFor: string): string {
     const peer = addressText(res.getRemoteAddress());

@@ -138,7 +138,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     this.#notifyClosed();
   }
 
-  // --- Called by events of the driver ---
+  // --- Called on driver events ---
 
   /** Counts the socket against its address. Returns false if it must be closed at once. */
   enter(address: string): boolean {

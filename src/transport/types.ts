@@ -14,8 +14,8 @@ export interface HttpRequest {
   readonly path: string;
   readonly query: string;
   /**
-   * The address of the peer, or the address that a trusted proxy reports. Must be read before the
-   * first `await`. If it is read for the first time after the end of the call, it is `""`.
+   * The peer's address, or the address that a trusted proxy reports. Must be read before the first
+   * `await`. If it is read for the first time after the end of the call, it is `""`.
    */
   readonly remoteAddress: string;
   /** Scheme of the URL that the client used, or that a trusted proxy reports. */
@@ -178,7 +178,7 @@ export interface SocketEndpoint {
   /** Number of unread bytes above which a connection is closed with `slowReader`. */
   readonly maxBufferedBytes: number;
   /**
-   * Total number of unread bytes of a user's connections above which the user's connection with the
+   * Number of unread bytes, summed over a user's connections, above which the connection with the
    * most unread bytes is dropped.
    */
   readonly maxBufferedBytesPerUser: number;

@@ -1,6 +1,5 @@
-// The WebSockets of one listener: handles the handshakes and the events of the driver. Compression
-// is off, because a shared compressor would run once per receiver and payloads are often encrypted
-// anyway.
+// The WebSockets of one listener: handles handshakes and driver events. Compression is off, because
+// a shared compressor would run once per receiver and payloads are often encrypted anyway.
 
 import { networkOf } from "../lib/network.ts";
 import { addressText } from "./address.ts";

@@ -71,7 +71,7 @@ export class TcpSocket implements DriverSocket<SocketData>, Subscriber, TurnTask
     this.deliver(bufferOf(frame));
   }
 
-  /** Frames that wait only for the end of the turn are not counted. */
+  /** Does not count frames that wait only for the end of the turn. */
   getBufferedAmount(): number {
     return this.#writer.isBlocked ? this.#writer.unwrittenBytes : 0;
   }
