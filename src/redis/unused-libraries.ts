@@ -8,9 +8,9 @@ import type { RedisLink } from "./link.ts";
 const LIBRARY_NAME = /^jindou_[0-9a-f]{8}$/;
 
 /**
- * Deletes the libraries of this program that are not in `used`. If a node of another cluster on the
- * same Redis still needs a deleted library, it loads the library again. Does nothing if the user
- * lacks the right.
+ * Deletes this program's libraries that are not in `used`. If a node of another cluster on the same
+ * Redis still needs a deleted library, it loads the library again. Does nothing if the user lacks
+ * the right.
  */
 export async function deleteUnusedLibraries(
   link: Pick<RedisLink, "primaries">,

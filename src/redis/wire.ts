@@ -579,7 +579,7 @@ function unpackExtra(extra: Buffer): readonly unknown[] {
   return PACKED_EMPTY_EXTRA.equals(extra) ? EMPTY_EXTRA : unpackList(extra);
 }
 
-/** Returns the message of a stream as it was when the stream started. */
+/** Returns a stream's message as it was when the stream started. */
 export function withStream(plain: Message): Message {
   const text = plain.stream?.text ?? "";
   const hasOwnPayload = Buffer.compare(plain.payload, streamPayload(text)) !== 0;
