@@ -296,8 +296,8 @@ export class Registry {
    */
   async #enter(): Promise<HeartbeatReply["verdict"]> {
     const verdict = await this.#exchange(this.#nextIncarnation, "enter");
-    // The name of the incarnation is reused until Redis accepts it, because an attempt whose reply
-    // was lost may have taken effect.
+    // The incarnation's name is reused until Redis accepts it, because an attempt whose reply was
+    // lost may have taken effect.
     if (verdict !== "taken") this.#nextIncarnation = newIncarnation(this.#ports.nodeId);
     if (verdict === "taken" && this.#status === "living") {
       this.#status = "evicted";

@@ -24,9 +24,7 @@ import type { TopicsMetrics } from "./topics-ports.ts";
 
 interface SequencerStart {
   readonly key: ChannelKey;
-  /**
-   * Unix milliseconds. A backward read of the log does not deliver messages older than this time.
-   */
+  /** Time before which a backward read of the log delivers no messages, Unix milliseconds. */
   readonly sinceMs: number;
   /** True if stored messages since `sinceMs` must be read and delivered first. */
   readonly readsBack?: boolean;

@@ -5,7 +5,7 @@
 --
 -- KEYS   beats        ZSET: incarnation -> time of its last heartbeat, milliseconds
 --        nodes        HASH: incarnation -> description of its node
---        settings     HASH: incarnation -> JSON of the settings of its node
+--        settings     HASH: incarnation -> JSON of its node's settings
 --        clock        HASH: tick     time of the newest heartbeat of any incarnation, milliseconds
 --                           resumed  time of the first heartbeat after half of `silence` without
 --                                    any heartbeat, or after Redis' clock was set back
