@@ -1,6 +1,5 @@
-// The state of a delivery in one partition of the feed: the position up to which events were
-// skipped or put into batches, and the batches that have been formed but not accepted yet. Pure
-// functions.
+// The state of a delivery in one feed partition: the position up to which events were skipped or
+// put into batches, and the batches that have been formed but not accepted yet. Pure functions.
 
 import type { EventPosition as Position } from "../broker/event-ports.ts";
 import type { ChannelFilter, WebhookFormat } from "../broker/webhook-ports.ts";

@@ -1,7 +1,7 @@
-// Delivers the events of one endpoint while this node holds the endpoint's lease. Has one lane for
-// each partition, and another set of lanes for each replay. State: the lanes, the states that are
-// not written yet, and the pause of an endpoint that is down. The number of requests in flight
-// bounds the memory that a runner uses.
+// Delivers one endpoint's events while this node holds the endpoint's lease. Has one lane for each
+// partition, and another set of lanes for each replay. State: the lanes, the states that are not
+// written yet, and the pause of an endpoint that is down. The number of requests in flight bounds
+// the memory that a runner uses.
 
 import type { EventPosition as Position } from "../broker/event-ports.ts";
 import { EVENTS_START, EVENT_PARTITIONS as PARTITIONS } from "../broker/event-ports.ts";
@@ -20,7 +20,7 @@ import type { Outcome } from "./sender.ts";
 
 /** Maximum number of requests to an endpoint at the same time. */
 const MAX_IN_FLIGHT = 8;
-/** Maximum number of parked events of an endpoint. If it is reached, failing events are retried. */
+/** Maximum number of parked events per endpoint. Beyond it, failing events are only retried. */
 const MAX_PARKED = 1000;
 /** Pause after a store or feed error. */
 const ERROR_PAUSE_MS = 1000;

@@ -124,7 +124,7 @@ export interface WebhookService extends Webhooks {
    * has accepted all events. Returns `undefined` if no endpoint is enabled.
    */
   neededEvents(): Promise<readonly EventPosition[] | undefined>;
-  /** Returns the types in the settings of each enabled endpoint. */
+  /** Returns the types that each enabled endpoint's settings list. */
   activeTypes(): Promise<readonly (readonly string[])[]>;
   close(): Promise<void>;
 }
