@@ -68,7 +68,7 @@ async function copy(ports: CopyPorts, tables: readonly MoveTable[]): Promise<voi
   });
 }
 
-/** Compares both sides. `differing` identifies the differences, or "" if both sides are equal. */
+/** Compares both sides. `differing` describes the differences, or is "" if both sides are equal. */
 async function compare(
   ports: CopyPorts,
   tables: readonly MoveTable[],

@@ -135,7 +135,7 @@ export class MoveTarget {
     this.#calls = new Semaphore(Math.min(MAX_CALLS, share));
   }
 
-  /** False after a failed write. The write may still reach its server. */
+  /** False after a failed write, which may still reach its server. */
   get isAnswered(): boolean {
     return this.#isAnswered;
   }
@@ -192,8 +192,8 @@ export class MoveCounts {
   readonly #allowed = new Map<CountedKind, number>();
   readonly #stored = new Map<CountedKind, number>();
   /**
-   * Last counted key of each kind. The rows of a key are consecutive, so a comparison with this key
-   * prevents a key from being counted twice.
+   * Last counted key of each kind. A key's rows are consecutive, so a comparison with this key
+   * prevents counting a key twice.
    */
   readonly #lastKey = new Map<CountedKind, string>();
 

@@ -78,7 +78,7 @@ const POLL_MS = 250;
 const MAX_POLL_MS = 1000;
 const RETRY_MS = 1000;
 const MAX_RETRY_MS = 30_000;
-/** Default of `abandonedAfterMs`. It is longer than any pause between two attempts. */
+/** Default for `abandonedAfterMs`. It is longer than any pause between two attempts. */
 const ABANDONED_AFTER_MS = MAX_RETRY_MS + 5000;
 const TOKEN_RETRY_MS = 5000;
 const ABANDONED =
@@ -96,8 +96,8 @@ export class Migration {
   };
   #tryCount = 0;
   /**
-   * True if a record was ever read. If Redis later loses the record, this process continues to
-   * wait.
+   * True if a record has ever been read. If Redis later loses the record, this process keeps
+   * waiting.
    */
   #isAwaited = false;
   #stuck: StuckMoveError | undefined;

@@ -198,8 +198,7 @@ function channelTables(
   { link: { keys } }: MoveContext,
 ): readonly MoveTable[] {
   /**
-   * Creates a table whose rows add a uid to several SETs of a channel, one for each bit that is
-   * set.
+   * Creates a table whose rows add a uid to some of a channel's SETs, one for each bit that is set.
    */
   const uidTable = (
     name: "members" | "lists",
