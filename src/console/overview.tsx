@@ -1,5 +1,6 @@
 // The overview: whether the node is healthy, how close it is to its limits, and its recent load.
-// All of this is computed from one node's metrics. Also shows the nodes and their recent errors.
+// All of this is computed from one node's metrics. Also shows the cluster's nodes, and the recent
+// errors of the node that replies.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { MAX_ATTEMPTS } from "./api.ts";
