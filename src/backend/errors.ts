@@ -9,7 +9,8 @@ export interface ErrorDetail {
 export class JindouApiError extends Error {
   /**
    * The broker's error code (docs/http.md), or `unreachable` (no connection, or a lost connection),
-   * `timeout` or `bad_reply` (the reply, for example from a proxy, is not JSON).
+   * `timeout` or `bad_reply` (the reply, for example from a proxy, is not JSON or is an error
+   * without a code).
    */
   readonly code: string;
   /** HTTP status. 0 if there was no reply. */

@@ -11,7 +11,9 @@ export type WebhookHeaders =
   | Readonly<Record<string, HeaderValue>>;
 
 export interface VerifyOptions {
-  /** Maximum difference between the time of the webhook and now, in seconds. Default: 300. */
+  /**
+   * Maximum difference between the webhook's time and the current time, in seconds. Default: 300.
+   */
   readonly toleranceS?: number | undefined;
   /** Current time in Unix milliseconds. Default: the system clock. */
   readonly nowMs?: number | undefined;
