@@ -243,7 +243,7 @@ export class Connection {
   }
 
   /**
-   * Starts the timer of the next ping. Only an unanswered ping ends the connection, because
+   * Starts the timer for the next ping. Only an unanswered ping ends the connection, because
    * browsers delay the timers of background pages.
    */
   #awaitSilence(): void {

@@ -1,4 +1,4 @@
-// Loads the WebSocket class of the package `ws`. Bundles for browsers contain no-socket.ts instead
+// Loads the WebSocket class of the `ws` package. Browser bundles contain no-socket.ts instead
 // (`browser` in the package.json of `jindou-client`).
 
 export async function findSocket(): Promise<unknown> {

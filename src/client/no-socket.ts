@@ -1,4 +1,4 @@
-// Replaces find-socket.ts in bundles for browsers, which must not contain `ws`.
+// Replaces find-socket.ts in browser bundles, which must not contain `ws`.
 
 export function findSocket(): Promise<unknown> {
   return Promise.reject();

@@ -34,8 +34,8 @@ export interface ConnectOptions {
    */
   readonly cursors?: Iterable<Cursor> | undefined;
   /**
-   * WebSocket class. Default: in Node.js and Deno, the class of the package `ws`, which is part of
-   * the SDK; elsewhere, the platform's class.
+   * WebSocket class. Default: the platform's class, except in Node.js and Deno, where it is the
+   * class of the `ws` package, which is part of the SDK.
    */
   readonly webSocket?: SocketConstructor | undefined;
   /**

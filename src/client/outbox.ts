@@ -34,7 +34,7 @@ interface QueuedMessage {
 }
 
 /**
- * Maximum number of messages in flight across all channels. Below the default of the server's
+ * Maximum number of messages in flight across all channels. Lower than the default of the server
  * setting `client.maxInFlightSends`.
  */
 const MAX_IN_FLIGHT = 256;

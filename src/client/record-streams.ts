@@ -25,7 +25,7 @@ interface Call {
   readonly limitMs: number;
 }
 
-/** The records that one reply or one event contains. */
+/** Records from one reply or one event. */
 interface Batch {
   readonly records: readonly unknown[];
   /** Offset after the records. */
@@ -378,8 +378,8 @@ class Writer {
   readonly #contentType: string;
   readonly #producer: string | undefined;
   /**
-   * Epoch of the producer. The writer that was opened last has the highest epoch and fences off
-   * earlier writers with the same name.
+   * Epoch of the producer. The writer opened last has the highest epoch and fences off earlier
+   * writers with the same name.
    */
   #epoch = Date.now();
   #number = 0;
@@ -452,7 +452,7 @@ class Writer {
         return;
       } catch (error) {
         const epoch = this.#number === 0 && !this.#isUnsure ? epochOf(error) : undefined;
-        // a proxy may have removed the header with the epoch
+        // a proxy may have removed the epoch header
         if (epoch !== undefined && epoch >= this.#epoch) this.#epoch = epoch + 1;
         else {
           if (!closes && this.#producer === undefined) throw error;

@@ -118,8 +118,8 @@ export class Calls {
 const MAX_IN_FLIGHT = 8;
 const PACE_REQUESTS = 16;
 /**
- * This number, divided by the server's limit of frames per second, is the pause after
- * `PACE_REQUESTS` requests in milliseconds. The pause leaves half of the limit to other requests.
+ * Product of the pause after `PACE_REQUESTS` requests, in milliseconds, and the server's limit on
+ * frames per second. The pause leaves half of the limit to other requests.
  */
 const PACE_MS = 2 * 1000 * PACE_REQUESTS;
 const MAX_DOUBLINGS = 6;

@@ -1,4 +1,4 @@
-// Opens a WebSocket with the class that the app passed, the class of the package `ws` in Node.js
+// Opens a WebSocket with the class that the app passed, the class of the `ws` package in Node.js
 // and Deno, or the platform's class.
 
 import { NATIVE_SUBPROTOCOL } from "../protocol/native/ops.ts";

@@ -73,7 +73,7 @@ export class Timer {
 /** Resolves after `ms`. The timer does not keep the process alive. */
 export function sleep(ms: number): Promise<void> {
   return new Promise((resolve) => {
-    // only the timers of Node have `unref`
+    // only Node timers have `unref`
     const timer: { unref?(): unknown } = setTimeout(resolve, ms);
     timer.unref?.();
   });
