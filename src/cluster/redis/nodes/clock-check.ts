@@ -1,5 +1,5 @@
-// Compares this node's clock with the clock of Redis at each heartbeat, and reports a large
-// difference. Owns the last measured difference and the time of the last report.
+// Compares this node's clock with Redis' clock at each heartbeat, and reports a large difference.
+// Owns the last measured difference and the time of the last report.
 
 interface ClockCheckPorts {
   readonly clock: () => number;

@@ -48,7 +48,7 @@ const VITAL = { isVital: true, mayRunLate: true } as const;
 
 interface Announcement extends NodeInfo {
   readonly timings: Timings;
-  /** `undefined` if the node does not announce its library. */
+  /** Name of the node's function library, or `undefined` if the node does not announce it. */
   readonly library?: string;
 }
 

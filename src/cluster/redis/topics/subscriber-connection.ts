@@ -46,7 +46,7 @@ export class SubscriberConnection {
   readonly #client: Redis;
   readonly #ports: ConnectionPorts;
   #status: "down" | "up" | "closed" = "down";
-  /** Unix milliseconds. All publications sent before this time have arrived. */
+  /** Time up to which all publications have arrived, Unix milliseconds. */
   #receivedUntilMs: number;
   #markName: string | undefined;
   readonly #marks = new Map<string, Deferred>();
