@@ -13,7 +13,7 @@ interface Account {
 
 interface Credential {
   readonly token: string;
-  /** `undefined` if the operator has pasted a token. */
+  /** Account that logged in, or `undefined` if the operator has pasted a token. */
   readonly account: Account | undefined;
 }
 

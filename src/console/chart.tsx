@@ -14,7 +14,7 @@ interface Line {
 const HEIGHT = 150;
 /** Minimum time span of the axis, so that a single value can be drawn. */
 const MIN_SPAN_S = 60;
-/** Time span below which the labels of the axis show seconds. */
+/** Time span below which the axis labels show seconds. */
 const SECONDS_BELOW_S = 240;
 const COLOURS = ["accent", "gold", "muted"];
 
@@ -144,7 +144,7 @@ function clockTimes(times: readonly number[]): string[] {
   return times.map((time) => clockTime(time * 1000).slice(0, length));
 }
 
-/** Returns a colour of the style sheet in a form that a canvas accepts. */
+/** Returns a colour from the style sheet in a form that a canvas accepts. */
 function colourOf(element: HTMLElement, name: string): string {
   const probe = document.createElement("span");
   probe.className = `paint-${name}`;

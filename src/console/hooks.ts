@@ -105,7 +105,7 @@ function readRoute(): Route {
   return { page: page || "overview", parameters: Object.fromEntries(new URLSearchParams(query)) };
 }
 
-/** Returns a link to a page of the console. */
+/** Returns a link to a console page. */
 export function linkTo(page: string, parameters: Readonly<Record<string, string>> = {}): string {
   const query = new URLSearchParams(parameters).toString();
   return `#/${page}${query === "" ? "" : `?${query}`}`;

@@ -68,7 +68,7 @@ export class MetricsHistory {
     return [...this.#byNode.keys()];
   }
 
-  /** Returns the samples of a node, oldest first. */
+  /** Returns a node's samples, oldest first. */
   of(nodeId: string): readonly Sample[] {
     return this.#byNode.get(nodeId) ?? [];
   }

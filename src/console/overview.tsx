@@ -441,8 +441,8 @@ function LoggedErrors() {
 }
 
 /**
- * Shows how many requests, connections and sockets were refused or ended in the period of the
- * samples, and the clients that were disconnected or refused last.
+ * Shows how many requests, connections and sockets were refused or ended in the period that the
+ * samples cover, and the clients that were disconnected or refused last.
  */
 function Troubles({ samples }: { readonly samples: readonly Sample[] }) {
   const api = useApi();
