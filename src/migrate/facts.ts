@@ -28,7 +28,7 @@ export interface MoveContext {
   /** Start of the migration, stored as the time of each active stream's last event. */
   readonly beganAtMs: number;
   readonly dedupeWindowMs: number;
-  /** 0 means no limit. */
+  /** Time for which messages are retained. 0 means no limit. */
   readonly retentionMs: number;
 }
 
@@ -127,7 +127,7 @@ export class MoveTarget {
   readonly #calls: Semaphore;
   #isAnswered = true;
 
-  /** `until` returns the fence of a key, see `Lease.fenceOf`. */
+  /** `until` returns a key's fence (see `Lease.fenceOf`). */
   constructor(link: Link, until: (key: string) => number) {
     this.#link = link;
     this.#until = until;

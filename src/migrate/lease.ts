@@ -1,4 +1,4 @@
-// The lease of a migration. At most one process holds it, and it expires two seconds after the last
+// The migration lease. At most one process holds it, and it expires two seconds after the last
 // renewal. The timer must not acquire a lost lease again, because another process may have held the
 // lease in the meantime.
 

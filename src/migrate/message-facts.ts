@@ -240,7 +240,7 @@ function headItems(stream: SourceStream, lastMs: number, expiryMs: number): read
   ];
 }
 
-/** Returns the field `v` of a log's head, see `library/logs.lua`. */
+/** Returns the `v` field of a log's head (see `library/logs.lua`). */
 function viewItems({ snapshot, log, viewLimits }: SourceStream): readonly Arg[] {
   if (viewLimits === undefined) return [];
   const cutIndex = cutIndexOf(snapshot);

@@ -1,4 +1,4 @@
-// The record of a migration in Redis: its source, watermark and last error. All processes read the
+// A migration's record in Redis: its source, watermark and last error. All processes read the
 // record, and the process with the lease writes it. The record is created only if no other data is
 // stored under `redis.prefix` and no node is live.
 
@@ -130,7 +130,7 @@ interface EntryOptions {
   readonly source: string;
   readonly nowMs: number;
   /**
-   * `cluster.deadAfterMs` of this process. If a registered node has a higher value, that value is
+   * This process's `cluster.deadAfterMs`. If a registered node has a higher value, that value is
    * used.
    */
   readonly deadAfterMs: number;
@@ -199,7 +199,7 @@ async function heartbeats(link: Link): Promise<Map<string, string>> {
   return beats;
 }
 
-/** Returns `cluster.deadAfterMs` of the node, or 0 if the node does not announce the value. */
+/** Returns the node's `cluster.deadAfterMs`, or 0 if the node does not announce it. */
 async function announcedDeadAfterMs(link: Link, node: string): Promise<number> {
   const announcement = await link.call("hmget", link.keys.shared("nodes"), node);
   return Number(DEAD_AFTER.exec(String(announcement))?.[1] ?? 0);

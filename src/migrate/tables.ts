@@ -1,6 +1,6 @@
 // The tables of an embedded store's folder, in the order in which they are migrated. Expired access
 // tokens and expired dedupe records are not migrated. Expired command copies are migrated only if
-// the event feed is on. The publication numbers of a channel start at its newest seq.
+// the event feed is on. A channel's publication numbers start at its newest seq.
 
 import { bucketOf } from "../broker/log-frame.ts";
 import {
