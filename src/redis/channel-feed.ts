@@ -9,7 +9,7 @@ export interface StreamTail {
   readonly clientMsgNo: string;
   /** Index of the next event. */
   readonly index: number;
-  /** Number of UTF-16 code units of the stream's text. Not used if the stream was cut. */
+  /** Number of UTF-16 code units in the stream's text. Not used if the stream was cut. */
   readonly textOffset: number;
 }
 

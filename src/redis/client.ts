@@ -231,7 +231,7 @@ export function isFull(client: Redis, maxCommands: number): boolean {
 }
 
 export interface SendOptions {
-  /** Maximum time to wait for the reply. The default is the `timeoutMs` of the connection. */
+  /** Maximum time to wait for the reply. The default is the connection's `timeoutMs`. */
   readonly timeoutMs?: number;
   /**
    * True for a batch, which is written at the end of the current callback instead of at the end of

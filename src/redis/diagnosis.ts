@@ -10,7 +10,7 @@ import { replyError } from "./errors.ts";
 interface Address {
   readonly host: string;
   readonly port: number;
-  /** `undefined` if the connections to Redis do not use TLS. */
+  /** TLS options of the connections to Redis, or `undefined` if they do not use TLS. */
   readonly tls: ConnectionOptions | undefined;
 }
 

@@ -77,9 +77,8 @@ export function isExplained(error: unknown): boolean {
 
 /**
  * Returns the ioredis error that led to `error`. Returns `error` itself if it has no cause, or if
- * its message already states the cause. If the cause is an error reply of Redis or an
- * `UnusableRedis`, the message of `error` is meant for callers and not for the operator, so the
- * cause is returned.
+ * its message already states the cause. If the cause is a Redis error reply or an `UnusableRedis`,
+ * the message of `error` is meant for callers and not for the operator, so the cause is returned.
  */
 function originOf(error: unknown): unknown {
   const { cause, lastNodeError } = Object(error) as {
@@ -98,7 +97,7 @@ function textOf(error: unknown): string {
   // Node.js throws an error without a message if none of a host name's addresses can be reached.
   const { errors } = Object(error) as { readonly errors?: unknown };
   if (Array.isArray(errors)) return errors.map(textOf).join(", ");
-  // The replacements remove the additions of Redis, ioredis and OpenSSL.
+  // The replacements remove what Redis, ioredis and OpenSSL add.
   return messageOf(error)
     .replace(/ script: [0-9a-f]{40}.*$/s, "")
     .replace(/\. Please report this\.$/, "")
@@ -167,7 +166,7 @@ export function asBrokerError(cause: unknown): BrokerError {
   return new BrokerError("unavailable", { message, cause });
 }
 
-/** Returns the error of a call that cannot succeed until the operator acts. */
+/** Returns the error for a call that cannot succeed until the operator acts. */
 export function unusable(cause: UnusableRedis): BrokerError {
   const message = `Redis cannot be used: ${cause.publicMessage}`;
   return new BrokerError("unavailable", { message, cause });

@@ -1,6 +1,6 @@
-// Checks the server, and checks that the data in Redis belongs to this program and has a supported
-// format. The first node writes the program's name and the format number under the key `format`. A
-// node that cannot read the data must not start.
+// Checks the server, and that the data in Redis belongs to this program and has a supported format.
+// The first node writes the program's name and the format number under the key `format`. A node
+// that cannot read the data must not start.
 
 import { randomBytes } from "node:crypto";
 import type { Redis } from "ioredis";

@@ -31,7 +31,7 @@ export function loadLibrary(...sources: readonly (URL | string)[]): Library {
   const name = `jindou_${hash}`;
   const text = `#!lua name=${name}\n${template.replace(NAME, name)}`;
   const loading = ["function", "LOAD", text] as const;
-  // The first line of the library belongs to no file.
+  // The first line of the library does not come from a file.
   const withFileLines = (message: string) =>
     message.replaceAll(LINE, (shown, line) => placeIn(sections, Number(line) - 1) ?? shown);
   return {

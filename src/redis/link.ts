@@ -469,7 +469,7 @@ export class RedisLink {
     }
   }
 
-  /** Converts the error of a call, and reports a missing right or an outage. */
+  /** Converts a call's error, and reports a missing right or an outage. */
   #reportedError(error: unknown): BrokerError {
     if (isDenied(error)) this.#checkRights();
     const brokerError = asBrokerError(error);

@@ -40,7 +40,7 @@ export class Primaries {
   }
 
   /**
-   * Returns the connection to the server of the key. Without a key, returns the connection to any
+   * Returns the connection to the key's server. Without a key, returns the connection to any
    * primary. Throws `unavailable` if no primary is known.
    */
   connectionFor(key: string | undefined): Redis {

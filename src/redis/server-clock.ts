@@ -39,16 +39,16 @@ interface ServerClocksPorts {
   readonly maxAgeMs: number;
   /** Returns the text that identifies a server in an error message. The default is "". */
   readonly placeOf?: (server: Redis) => string;
-  /** Called when a server's clock first shows a time that is too late. */
+  /** Called when a server's clock first shows a time after 2080. */
   readonly onInvalid?: (error: UnusableRedis) => void;
-  /** `stepMs` is negative if the clock went back. */
+  /** Called when Redis' time has jumped. `stepMs` is negative if it jumped back. */
   readonly onStep?: (stepMs: number) => void;
 }
 
 export class ServerClocks {
   readonly #ports: ServerClocksPorts;
   readonly #samples = new WeakMap<Redis, readonly Sample[]>();
-  /** Errors for servers whose clocks show a time that is too late. */
+  /** Errors for servers whose clocks show a time after 2080. */
   readonly #refusals = new WeakMap<Redis, UnusableRedis>();
   readonly #asking = new WeakMap<Redis, Promise<void>>();
   /** Redis' time minus `performance.now()`, or `undefined` until a server has replied. */

@@ -144,7 +144,7 @@ export const LOG_ENDINGS: readonly (LogEnding | undefined)[] = [
 ];
 const LOG_CHANGES: readonly (LogEvent["change"] | undefined)[] = [undefined, "appended", "deleted"];
 
-/** Offsets of the first field of variable length in each frame. */
+/** Offsets of the first variable-length field in each frame. */
 const MESSAGE_RECORD_AT = 26;
 const EVENT_HEAD_AT = 37;
 const REMOVAL_BODY_AT = 10;
