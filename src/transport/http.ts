@@ -43,7 +43,7 @@ interface HttpContext {
   readonly headers: HeaderSelection;
   readonly limits: SocketLimits;
   readonly bodies: BodyBudget;
-  /** `undefined` if no proxy is trusted. */
+  /** Finds addresses behind trusted proxies. `undefined` if no proxy is trusted. */
   readonly addresses: ClientAddresses | undefined;
   readonly driver: Driver;
   readonly isTls: boolean;

@@ -1,5 +1,5 @@
-// The topics of a server and their subscribers. The publications of one iteration of the event loop
-// are encoded once and written together at the end of the iteration. Subscribers of the same
+// A server's topics and their subscribers. The publications of one iteration of the event loop are
+// encoded once and written together at the end of the iteration. Subscribers of the same
 // publications share one buffer. State: the subscribers, and the frames of the current iteration.
 
 export interface Subscriber {
@@ -9,7 +9,7 @@ export interface Subscriber {
   deliver(frames: Buffer): void;
 }
 
-/** Number of waiting frames at which a subscriber receives them immediately. */
+/** Number of waiting frames at which they are delivered to the subscriber immediately. */
 const MAX_PENDING = 32;
 const MAX_BATCH_BYTES = 512 * 1024;
 

@@ -205,7 +205,7 @@ export interface TopicPublisher {
 export interface ListenerSpec {
   readonly driver: Driver;
   readonly host: string;
-  /** 0 selects a free port. */
+  /** Port to listen on. 0 selects a free port. */
   readonly port: number;
   readonly tls: TlsFiles | undefined;
   readonly http: HttpEndpoint | undefined;

@@ -1,4 +1,4 @@
-// Encodes the WebSocket frames of a server, which are not masked [RFC 6455 5.2]. Pure.
+// Encodes the WebSocket frames that a server sends, which are not masked [RFC 6455 5.2]. Pure.
 
 const FINAL = 0x80;
 const TEXT = 0x1;

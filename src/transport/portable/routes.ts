@@ -1,5 +1,5 @@
-// The routes of a server: finds the handler of a method and path. The pattern `/*` matches all
-// requests that match no other pattern.
+// A server's routes: finds the handler for a method and path. The pattern `/*` matches all requests
+// that match no other pattern.
 
 import type { DriverHandler } from "../driver.ts";
 import { isVariable, paramsOf } from "../path-pattern.ts";

@@ -262,7 +262,7 @@ export class PortableServer implements DriverServer {
 
   /**
    * Parses a request again without its Upgrade header. A server may ignore an upgrade to an unknown
-   * protocol, such as HTTP/2 in requests of Java's HTTP client, but Node.js before 24.9 cannot do
+   * protocol, such as HTTP/2 in requests from Java's HTTP client, but Node.js before 24.9 cannot do
    * this.
    */
   #parseAgain(req: IncomingMessage, stream: Socket, rest: Buffer): void {

@@ -54,7 +54,7 @@ const HEAD_VARIABLE = "UWS_HTTP_MAX_HEADERS_SIZE";
  */
 const LIBRARY_LIMIT = 5 / 4;
 
-/** Value of Keep-Alive. The library closes an idle connection after 8 to 12 s. */
+/** Value of the Keep-Alive header. The library closes an idle connection after 8 to 12 s. */
 const KEEP_ALIVE = "timeout=7";
 
 /**
