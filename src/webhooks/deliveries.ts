@@ -14,9 +14,7 @@ import {
 } from "./retries.ts";
 import type { Outcome } from "./sender.ts";
 
-/**
- * Settings of an endpoint that determine which events a batch contains and how they are formatted.
- */
+/** Endpoint settings that determine which events a batch contains and how they are formatted. */
 export interface BatchSettings {
   readonly types: readonly string[];
   readonly channels: ChannelFilter;
@@ -33,7 +31,7 @@ export interface Batch {
   readonly after: Position;
   readonly first: number;
   readonly last: Position;
-  /** Number of events that the settings select. */
+  /** Number of events in the batch, as selected by the settings. */
   readonly count: number;
   /** Time of the first event in Unix milliseconds. */
   readonly eventMs: number;

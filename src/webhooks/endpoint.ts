@@ -1,4 +1,4 @@
-// The stored record of an endpoint, with its settings and its secrets. Keeps no state.
+// An endpoint's stored record, with its settings and secrets. Keeps no state.
 
 import { createHash } from "node:crypto";
 import type { EventPosition } from "../broker/event-ports.ts";
@@ -77,7 +77,7 @@ export function targetHashOf({ settings, secrets }: FixedEndpoint): string {
   return createHash("sha256").update(texts.join("\n")).digest("base64url");
 }
 
-/** Returns true if the endpoint is, or was, defined in the configuration of a node. */
+/** Returns true if the endpoint is, or was, defined in a node's configuration. */
 export function isFixedRecord({ settings: text }: StoredWebhook): boolean {
   return recordOf(text).settings === undefined;
 }

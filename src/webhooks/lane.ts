@@ -38,7 +38,7 @@ export interface FeedPage {
   /** True if the partition has rows after `end`. */
   readonly more: boolean;
   /**
-   * Event `feed.gap` for events that are missing before the page, or `undefined` if no event is
+   * `feed.gap` event for events that are missing before the page, or `undefined` if no event is
    * missing.
    */
   readonly gap: WebhookEvent | undefined;
@@ -148,7 +148,7 @@ export class Lane {
   }
 
   /**
-   * Sends the batches that are due, or forms the next batch if none is due. Returns the
+   * Sends the batches that are due, or forms the next batch if none is due. Returns the number of
    * milliseconds until the next turn, or `IDLE`. With `mayWait`, events that do not fill a request
    * are not sent yet.
    */

@@ -1,4 +1,4 @@
-// Schema of the configuration section `webhooks`.
+// Schema of the `webhooks` configuration section.
 
 import { Type } from "typebox";
 import {

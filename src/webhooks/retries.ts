@@ -36,8 +36,8 @@ const JITTER = 0.2;
 export const MAX_DELAY_MS = LONGEST_S * 1000 * (1 + JITTER);
 
 /**
- * Returns the milliseconds before the next attempt. `attempts` is the number of attempts so far.
- * `random` is a number from 0 to 1.
+ * Returns the number of milliseconds before the next attempt. `attempts` is the number of attempts
+ * so far. `random` is a number from 0 to 1.
  */
 export function delayMs(attempts: number, random: number): number {
   return jittered(DELAYS_S[Math.max(0, attempts - 1)] ?? LONGEST_S, random);
@@ -47,8 +47,8 @@ export function delayMs(attempts: number, random: number): number {
 export const ISOLATED_ATTEMPTS = 5;
 
 /**
- * Returns the milliseconds before the next attempt for an event that is sent alone. After the
- * verdict `failed` the pauses grow, because the receiver may recover.
+ * Returns the number of milliseconds before the next attempt for an event that is sent alone. After
+ * the verdict `failed`, the pauses grow, because the receiver may recover.
  */
 export function isolatedDelayMs(attempts: number, verdict: Verdict, random: number): number {
   return jittered(verdict === "failed" ? 2 ** (attempts - 1) : 1, random);

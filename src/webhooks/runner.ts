@@ -107,7 +107,7 @@ interface LaneSet {
   readonly lanes: readonly Lane[];
   readonly gaps: Lane;
   announcing: Promise<unknown>;
-  /** True while the lane `gaps` delivers. */
+  /** True while the `gaps` lane is delivering. */
   isGapOpen: boolean;
 }
 
@@ -347,7 +347,7 @@ export class Runner {
   }
 
   /**
-   * Returns the batch for an event `feed.gap`, or `undefined` if the format cannot represent the
+   * Returns the batch for a `feed.gap` event, or `undefined` if the format cannot represent the
    * event.
    */
   #gapBatch(event: WebhookEvent): Batch | undefined {
@@ -405,7 +405,7 @@ export class Runner {
       end,
       gaps,
     }: {
-      /** `undefined` for the lane that announces gaps. */
+      /** The lane's partition, or `undefined` for the lane that announces gaps. */
       readonly partition: number | undefined;
       readonly end: number | undefined;
       /** Lane whose batches must be delivered first. */

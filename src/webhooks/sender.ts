@@ -20,7 +20,7 @@ export interface Outcome {
   readonly error: string;
   /** First KiB of the reply's body if the status is not 2xx. */
   readonly reply: string;
-  /** Value of the header `Retry-After`, in milliseconds from now. */
+  /** Value of the `Retry-After` header, in milliseconds from now. */
   readonly retryAfterMs: number | undefined;
   readonly durationMs: number;
 }

@@ -104,7 +104,7 @@ interface WebhooksPorts {
   readonly nodeId: string;
   readonly version: string;
   /**
-   * Clock of the store. It is used because other nodes compare the times that this node stores, and
+   * The store's clock. It is used because other nodes compare the times that this node stores, and
    * because it also determines the times of events.
    */
   readonly clock: () => number;
