@@ -10,7 +10,7 @@ export const redisOptions = Type.Object(
       maxLength: 2048,
       secret: true,
       description:
-        "Address of the Redis that several nodes share, as redis://user:password@host:port/db (rediss:// for TLS). If it is set, this node is part of a cluster and stores no data itself. Several addresses are separated by commas: they are the start nodes of a Redis Cluster, or Sentinels if redis.sentinelName is set.",
+        "Address of the Redis that several nodes share, as redis://user:password@host:port/db (rediss:// for TLS). If it is set, this node is part of a cluster and stores no data itself. Several addresses, separated by commas, are the initial nodes of a Redis Cluster, or Sentinels if redis.sentinelName is set.",
     }),
     cluster: Type.Boolean({
       default: false,
