@@ -105,7 +105,7 @@ function assertFits(algorithm: TokenAlgorithm, key: KeyObject): void {
     (kind === "ec" && CURVES.get(algorithm) === curve) ||
     (kind === "ed25519" && algorithm === "EdDSA");
   if (!isFitting)
-    throw new TypeError(`A key of the kind ${kind} ${curve} cannot be used with ${algorithm}`);
+    throw new TypeError(`A key of type ${kind} ${curve} cannot be used with ${algorithm}`);
 }
 
 function isKeyObject(key: TokenKey["key"]): key is KeyObject {
