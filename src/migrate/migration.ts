@@ -180,7 +180,7 @@ export class Migration {
     if (owner === undefined && !(areMoved && link))
       throw new BrokerError("unavailable", {
         message:
-          "The owner of this access token is unknown until the managers' data is migrated. Use the static token of api.token",
+          "The owner of this access token is unknown until the managers' data is migrated. Use the static token in api.token",
         retryAfterMs: TOKEN_RETRY_MS,
       });
     return owner;
