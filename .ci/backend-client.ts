@@ -90,8 +90,8 @@ export function operationsFile(): string {
 }
 
 /**
- * Returns the OpenAPI document of a node in protected mode. No call is made, so no broker operation
- * is needed.
+ * Returns the OpenAPI document of a node in protected mode. The routes are never called, so their
+ * ports can be placeholders.
  */
 function openApiDocument(): OpenApi {
   const unused: unknown = new Proxy(() => undefined, {

@@ -89,9 +89,9 @@ function sourceOf(name) {
 }
 
 /**
- * Keeps `find-socket` and `ws` in separate files. The field `browser` of the package replaces whole
- * files, so a bundler for browsers could not leave them out otherwise. `ws` stays CommonJS, which
- * Node.js and every bundler can load from both forms of the package.
+ * Keeps `find-socket` and `ws` in separate files. The `browser` field of package.json replaces
+ * whole files, so a bundler for browsers could not leave them out otherwise. `ws` stays CommonJS,
+ * which Node.js and every bundler can load from both forms of the package.
  */
 function separateFiles(extension) {
   return {
@@ -125,7 +125,7 @@ const PLATFORM_UTF8 = {
 /**
  * Replaces numeric constants with their values, because esbuild inlines constants only in modules
  * without imports. Removes the field names from the decoder, which uses them only in messages about
- * invalid frames of the server.
+ * invalid frames from the server.
  */
 const SMALLER = {
   name: "smaller",
@@ -155,7 +155,7 @@ async function bundleSocket() {
       contents: `exports.WebSocket = require(${JSON.stringify(client)});`,
       resolveDir: ROOT,
     },
-    // ws loads these optional packages if they are installed; webpack would warn if they are not
+    // otherwise ws tries to load optional packages, and webpack warns that they are missing
     define: {
       "process.env.WS_NO_BUFFER_UTIL": "true",
       "process.env.WS_NO_UTF_8_VALIDATE": "true",
@@ -216,8 +216,8 @@ function buildTypes() {
 }
 
 /**
- * Writes the declarations that an entry exports, and those that they use, as one file. Removes the
- * notes in square brackets from comments, because they refer to pages about the server.
+ * Writes the declarations that an entry exports, and those that they use, as one file. Removes
+ * bracketed notes from comments, because they refer to pages about the server.
  */
 function writeTypes(entry) {
   const declarations = new Map();
@@ -256,7 +256,7 @@ function writeTypes(entry) {
 
 /**
  * Collects the declarations of a file and of the files it imports, with their comments. Adds the
- * names that the entry exports to `exported`, and the types that list the names of a table to
+ * names that the entry exports to `exported`, and the types that are the keys of a table to
  * `unions`.
  */
 function readDeclarations(file, { declarations, exported, unions }, seen = new Set()) {

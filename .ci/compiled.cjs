@@ -1,5 +1,6 @@
-// `node --require=./.ci/compiled.cjs some.ts` runs the JavaScript that compile-tests.mjs made of
-// that file. `tap` starts every test file this way. This module also disables two features of tap:
+// `node --require=./.ci/compiled.cjs some.ts` runs the JavaScript that compile-tests.mjs compiled
+// from that file. `tap` starts every test file this way. This module also disables two features of
+// tap:
 // - the modules it preloads for coverage, which is not used: two loader threads and a patched
 //   child_process cost a second of processor time in each process;
 // - the hooks on promises and callbacks that attribute an error to a test, which cost a fifth of

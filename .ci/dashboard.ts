@@ -8,13 +8,13 @@ const SCHEMA_VERSION = 39;
 const COLUMNS = 24;
 const HEIGHT = 8;
 
-/** Selects the series of the nodes that the reader of the dashboard has chosen. */
+/** Selects the series of the nodes chosen in the dashboard. */
 const NODES = '{job=~"$job",instance=~"$instance"}';
 const DATA_SOURCE = { type: "prometheus", uid: `\${datasource}` };
 
 interface Panel {
   readonly title: string;
-  /** Unit of Grafana, such as `short`, `s`, `bytes`, `percentunit` or `cps` (counts per second). */
+  /** Grafana unit, such as `short`, `s`, `bytes`, `percentunit` or `cps` (counts per second). */
   readonly unit: string;
   /** Expressions by their legend. */
   readonly lines: Readonly<Record<string, string>>;

@@ -1,8 +1,7 @@
-// Proves that a commit changes only comments, layout and private names: the minified programs are
-// equal byte for byte to those of the parent commit, and so are the Lua files without their
-// comments. `node .ci/same-program.mjs FROM..TO` checks each commit of a range and lists those that
-// differ. `node .ci/same-program.mjs REF` compares the working tree with REF. Exits with 1 on a
-// difference.
+// Proves that a commit changes only comments, layout and private names: the minified programs, and
+// the Lua files without their comments, are byte-for-byte equal to those of the parent commit.
+// `node .ci/same-program.mjs FROM..TO` checks each commit of a range and lists those that differ.
+// `node .ci/same-program.mjs REF` compares the working tree with REF. Exits with 1 on a difference.
 
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -22,7 +21,7 @@ import { join, resolve } from "node:path";
 import { build } from "esbuild";
 
 const LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$";
-/** Difference between the numbers of occurrences of two neighbouring letters in the order file. */
+/** Difference in frequency between neighbouring letters of the order file. */
 const LETTER_WEIGHT = 4000;
 
 const PARTS = [
@@ -39,7 +38,7 @@ const git = (...args) => execFileSync("git", args, { encoding: "utf8", maxBuffer
 const root = git("rev-parse", "--show-toplevel");
 const work = mkdtempSync(join(tmpdir(), "same-program-"));
 
-/** Lists the files of `folder` below `name` that have one of the endings. */
+/** Returns the files below `folder`/`name` that have one of the endings. */
 function filesIn(folder, name, ...endings) {
   const path = join(folder, name);
   if (!existsSync(path)) return [];
@@ -134,7 +133,7 @@ function withoutComments(lua) {
   return lua.replace(/('[^'\n]*'|"[^"\n]*")|[ \t]*--[^\n]*/g, "$1").replace(/\n+/g, "\n");
 }
 
-/** Hashes by folder of the checkout. In a range, each is used for two comparisons. */
+/** Hashes by checkout folder. In a range, most checkouts are compared twice. */
 const hashes = new Map();
 
 /** Returns the names of the programs and Lua files that differ between two checkouts. */
@@ -146,7 +145,7 @@ async function differences(before, after, order) {
   return [...names].filter((name) => oldHashes.get(name) !== newHashes.get(name));
 }
 
-/** Prints one line for a comparison and returns whether the programs are equal. */
+/** Prints the result of a comparison and returns whether the programs are equal. */
 function report(title, names) {
   const verdict = names.length === 0 ? "equal  " : "differs";
   const maxNames = 6;
