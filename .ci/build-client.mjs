@@ -238,7 +238,7 @@ function writeTypes(entry) {
     .map((name) => {
       const declaration = declarations.get(name);
       if (declaration === undefined)
-        throw new Error(`${entry} exports ${name}, which is not found`);
+        throw new Error(`${entry} exports ${name}, which is not declared`);
       const keyword = exported.has(name) ? "export " : "";
       return declaration.replace(/^(export )?(declare )?(?=\w)/m, (_, _export, declare = "") =>
         keyword === "" && declare === "" && /^\w*const/.test(declaration)
