@@ -77,7 +77,7 @@ interface Measured {
   readonly connects: Sample;
 }
 
-/** A measurement of the users of one world during an attack on the same or another world. */
+/** A measurement of one world's users, during an attack on that world or on the other one. */
 interface Case {
   readonly name: string;
   readonly world: World;
@@ -129,7 +129,7 @@ function isSelected(name: string): boolean {
   return names === "" || names.split(",").includes(name);
 }
 
-/** Measures all cases alternately, and compares the last one with each of the others. */
+/** Measures all cases in turn, and compares the last one with each of the others. */
 async function rowsOf(
   bench: Bench,
   cases: readonly Case[],
@@ -161,7 +161,7 @@ async function rowsOf(
   );
 }
 
-/** Measures a case. The members of the attacked group are also connected if there is no attack. */
+/** Measures a case. The members of the attacked group are connected even if there is no attack. */
 async function measureCase(
   bench: Bench,
   { world, attacked }: Case,
@@ -272,7 +272,7 @@ async function createWorld(
   return { servers, load, attackers, users: await GoodUsers.connect(clientPorts) };
 }
 
-/** Creates the users, groups and messages of all attacks. */
+/** Creates the users, groups and messages that the attacks need. */
 async function fill({ plan }: Bench, apiPort: number): Promise<void> {
   const backend = new Backend(apiPort);
   const members = Array.from({ length: plan.isQuick ? QUICK_MEMBERS : MEMBERS }, (_, at) =>

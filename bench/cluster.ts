@@ -37,8 +37,8 @@ const MANY_IN_FLIGHT = 16;
 const PIPELINED = { connections: 4, depth: MANY_IN_FLIGHT };
 const PRIMARIES = 3;
 /**
- * Lower limit of the CPU time of a delivery. In a quick run the measured time may be 0, because the
- * kernel counts CPU time in steps of 10 ms.
+ * Lower bound for the CPU time of a delivery. In a quick run the measured time may be 0, because
+ * the kernel counts CPU time in steps of 10 ms.
  */
 const MIN_CPU_US = 0.01;
 
@@ -104,9 +104,7 @@ async function startBuilds(bench: Bench, members: number) {
   return contenders;
 }
 
-/**
- * Starts an embedded node and, for each node count, our nodes on Redis and the nodes of the peer.
- */
+/** Starts an embedded node and, for each node count, our nodes on Redis and the peer's nodes. */
 async function startAll(bench: Bench, members: number) {
   const [, build] = bench.subjects;
   if (build.kind !== "broker") throw new Error("the cluster bench needs a build to measure");
@@ -160,8 +158,8 @@ async function compareSends(
 }
 
 /**
- * Compares one node on Redis with the minimum cost of Redis alone, for the same number of messages
- * in flight and of subscribers, and with an embedded node. One member of the group is connected to
+ * Compares one node on Redis with an embedded node, and with the minimum cost of Redis alone for
+ * the same numbers of messages in flight and subscribers. One member of the group is connected to
  * each node.
  */
 async function compareLimits(
@@ -212,9 +210,9 @@ async function compareLimits(
 }
 
 /**
- * Compares a node on a Redis Cluster with the minimum cost of its servers, for the same number of
- * messages in flight and of subscribers. Each of 64 callers sends to its own group, and one member
- * of all groups is connected.
+ * Compares a node on a Redis Cluster with the minimum cost of its servers, for the same numbers of
+ * messages in flight and subscribers. Each of 64 callers sends to its own group, and one member of
+ * all groups is connected.
  */
 async function onRedisCluster(setting: Setting): Promise<readonly Row[]> {
   const { bench, load } = setting;
@@ -352,7 +350,7 @@ const redisPerMessage =
   ({ members }: Setting) =>
   ({ redisUs }: ClusterSample): Sample => ({ value: redisUs * members });
 
-/** Returns the deliveries per second if each node had its own core and only CPU time limited it. */
+/** Returns the rate that the nodes would reach with a core each, limited only by CPU time. */
 const perBusiestSecond = ({ busiestUs }: ClusterSample): Sample => ({
   value: 1e6 / Math.max(busiestUs, MIN_CPU_US),
 });

@@ -1,8 +1,8 @@
 // How much memory and processor time do idle sessions need, and how fast can they connect? Opens
 // 4,000 authenticated sessions and then the others. Each user is a member of two of 20 groups. The
-// raw server has as many sockets with two topics each. Memory is the resident set of the server
-// process when it no longer changes. Every measurement starts a new server, because a process does
-// not return all freed memory to the system.
+// raw server has the same number of sockets, with two topics each. Memory is the resident set of
+// the server process when it no longer changes. Every measurement starts a new server, because a
+// process does not return all freed memory to the system.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { Backend, TOKEN } from "./support/backend.ts";
@@ -29,7 +29,7 @@ const REST_STEP_MS = 500;
 const REST_CHANGE = 0.002;
 const REST_STEPS_MAX = 12;
 const IDLE_SECONDS = 10;
-/** Interval and calls of src/console/overview.tsx. */
+/** Polling interval and calls of src/console/overview.tsx. */
 const CONSOLE_POLL_S = 5;
 const CONSOLE_CALLS = [
   "/metrics",
@@ -46,14 +46,14 @@ interface Contender {
 }
 
 interface Costs {
-  /** Memory for each session when there are `FEW_SESSIONS`. */
+  /** Memory per session with `FEW_SESSIONS` sessions. */
   readonly fewBytes: Sample;
   readonly bytes: Sample;
   readonly rate: Sample;
   readonly idlePercent: Sample;
   /**
-   * Additional share of a core while one console page shows the overview. The raw server has no
-   * console.
+   * Additional share of a core while one console page shows the overview. 0 for the raw server,
+   * which has no console.
    */
   readonly consolePercent: Sample;
 }
@@ -178,7 +178,7 @@ async function restingBytes(pid: number): Promise<number> {
   return last;
 }
 
-/** Returns the processor time of all threads of the server in percent of a core. */
+/** Returns the processor time of all the server's threads, as a percentage of one core. */
 async function busyShare({ pid }: Server, seconds: number): Promise<number> {
   const [startMs, before] = [performance.now(), threadSeconds(pid)];
   await pause(seconds * 1000);
@@ -186,8 +186,8 @@ async function busyShare({ pid }: Server, seconds: number): Promise<number> {
 }
 
 /**
- * Returns the processor time of the server, in percent of a core, while the calls of the console's
- * overview are made at their usual rate.
+ * Returns the server's processor time, as a percentage of one core, while the calls of the
+ * console's overview are made at their usual rate.
  */
 async function consoleShare(server: Server, polls: number): Promise<number> {
   const calls = async () => {

@@ -20,8 +20,8 @@ const CLIENTS = 4000;
 /** Number of times that all clients connect before the code counts as compiled. */
 const WARMUPS = 3;
 /**
- * Maximum number of Redis calls for each connect: two scripts, and a share of the heartbeats of the
- * node, which are also counted.
+ * Maximum number of Redis calls for each connect: two scripts, and a share of the node's
+ * heartbeats, which are also counted.
  */
 const MAX_CALLS = 2.1;
 const STORES = ["embedded", "Redis"] as const;

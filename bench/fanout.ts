@@ -1,7 +1,7 @@
 // How many deliveries per second can a group with 1,000, 100 or 10 online members receive? The raw
-// server publishes a frame of the same size to as many sockets. One publisher, on a socket or over
-// HTTP, keeps 4 or 16 messages in flight. A message is in flight until all members have received
-// it.
+// server publishes a frame of the same size to the same number of sockets. One publisher, on a
+// socket or over HTTP, keeps 4 or 16 messages in flight. A message is in flight until all members
+// have received it.
 
 import { TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";

@@ -54,7 +54,7 @@ function start(bench: Bench, subject: Subject, store: Store, redis: Redis): Prom
   return startBroker(bench.workbench, subject, link);
 }
 
-/** Returns the processor time of each server in percent of a core. */
+/** Returns the processor time of each server, as a percentage of one core. */
 async function measure({ plan }: Bench, servers: Pair): Promise<readonly [number, number]> {
   const startMs = performance.now();
   const before = servers.map(({ pid }) => threadSeconds(pid));

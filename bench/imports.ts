@@ -1,7 +1,7 @@
 // How much processor time does a node need to import a message of 200 bytes? The lines arrive as
 // `jindou import` sends them: pages of 1,000 messages of one channel, in four concurrent calls. The
 // raw server parses the same lines and stores nothing. Every measurement starts a new node, because
-// an import is opened only in an empty store.
+// an import can be opened only in an empty store.
 
 import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
 import { type Redis, startRedis } from "./support/clusters.ts";
@@ -19,8 +19,8 @@ const CONTENT = "x".repeat(172);
 const SINCE_S = 1_790_000_000;
 const ANSWER = '{"stored":1000,"unchanged":0,"refused":[]}';
 /**
- * Promised processor time per message, in microseconds: that of 20,000 messages per second on one
- * core, or of 10,000 with Redis.
+ * Promised processor time per message in microseconds: 20,000 messages per second on one core, or
+ * 10,000 with Redis.
  */
 const PROMISED_US = { embedded: 50, Redis: 100 } as const;
 const STORES = ["embedded", "Redis"] as const;

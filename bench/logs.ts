@@ -42,7 +42,7 @@ const RECORD = JSON.stringify({ type: "text-delta", delta: "a few words " });
 const CHUNKS = 2000;
 const REST_MS = 1500;
 const RETRY_MS = 5;
-/** Settings whose limits a run of a few seconds does not reach. */
+/** Settings with limits that a run of a few seconds does not reach. */
 const LARGE_STREAMS = {
   JINDOU_STREAMS_MAX_STREAM_BYTES: "16777216",
   JINDOU_CLIENT_MAX_BUFFERED_BYTES: "67108864",
@@ -68,7 +68,7 @@ export const logs: Benchmark = {
   },
 };
 
-// --- A chunk beside a stored message -------------------------------------------------------------
+// --- A chunk compared with a stored message ------------------------------------------------------
 
 const STREAM: StreamName = {
   channel: { id: `viewer${CONNECTION_NUMBER}`, type: 1 },
@@ -76,8 +76,7 @@ const STREAM: StreamName = {
 };
 
 /**
- * Returns the processor time of a chunk and of a message: of the node, and of Redis if there is
- * one.
+ * Returns the processor time that a chunk and a message cost the node, and Redis if there is one.
  */
 async function chunkRows(
   { workbench, plan, subjects }: Bench,
@@ -123,7 +122,7 @@ async function chunkRows(
 }
 
 /**
- * Lower limit of a processor time. In a quick run the measured time may be 0, because the kernel
+ * Lower bound for a processor time. In a quick run the measured time may be 0, because the kernel
  * counts it in steps of 10 ms.
  */
 const MIN_CPU_US = 0.01;
@@ -172,11 +171,11 @@ function logServers({ workbench, subjects: [baseline, build] }: Bench): {
   return { others: findProgram(CRATE) === undefined ? [reference] : [reference, crate], ours };
 }
 
-/** Crate of the Rust server, and its program. Installed with `cargo install`. */
+/** Name of the Rust server's crate and program. Installed with `cargo install`. */
 const CRATE = "durable-streams-server";
 
 /**
- * Returns the configuration of the Rust server. As the broker does by default, it writes each append
+ * Returns the configuration of the Rust server. Like the broker by default, it writes each append
  * to a file before it replies and does not wait for the disk.
  */
 function crateConfiguration(folder: string, port: number): string {
@@ -273,7 +272,7 @@ async function deliveryCost(server: Server, count: number, records: number): Pro
   return { value: (cpuMs * 1000) / (count * records) };
 }
 
-/** Returns the processor time and the memory for a reader that connects after the last record. */
+/** Returns the processor time and the memory of a reader that connects after the last record. */
 async function joinCost(server: Server, count: number, records: number) {
   await call(server, "PUT", "late");
   for (let at = 0; at < records; at++) await call(server, "POST", "late", RECORD);

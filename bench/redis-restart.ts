@@ -1,6 +1,6 @@
 // What does a restart of Redis cost two nodes with 10,000 connected sessions in two groups each?
 // Measures the time until the presence of all users is correct and until the first message to each
-// group has reached every member, and the CPU time and commands of Redis meanwhile. Redis is
+// group has reached every member, and the CPU time and commands of Redis until then. Redis is
 // stopped with SIGTERM, killed, or killed and kept down until the nodes count as dead. Each outage
 // happens twice: once without calls, so that all commands come from the nodes, and once with
 // queries of presence and messages.
@@ -39,9 +39,7 @@ const RETRY_MS = 50;
 const POLL_MS = 20;
 const TIMEOUT_S = 120;
 const SENDERS = 16;
-/**
- * Wait after the last message. A message that is delivered a second time arrives within this time.
- */
+/** Wait after the last message. A second delivery of a message would arrive within this time. */
 const REPEAT_WAIT_MS = 500;
 
 /** The signal that stops Redis, and the time for which Redis stays down. */
@@ -237,7 +235,7 @@ async function startSetup(
     replyStart: frameStart(push),
   });
   const idleS = plan.isQuick ? 0.5 : IDLE_S;
-  await pause(idleS * 1000); // until the work of connecting is done
+  await pause(idleS * 1000); // until the nodes have finished the connects
   const client = new Redis(place.port, HOST);
   const idle = await idleRate(client, { pid: redis.pid, seconds: idleS });
   client.disconnect(); // the server is stopped next
@@ -331,7 +329,8 @@ async function waitForPresence(setup: Setup, seconds: () => number): Promise<num
 }
 
 /**
- * Returns the number of users that the nodes report as offline. Rejects if a node cannot report.
+ * Returns the number of users that the nodes report as offline, summed over the nodes. Rejects if a
+ * node cannot report.
  */
 async function offlineCount({ servers, uids }: Setup): Promise<number> {
   let missing = 0;

@@ -149,7 +149,7 @@ interface CommandLine {
   readonly isPortable: boolean;
   /** True if a report on where our build spends its time is also printed. */
   readonly isProfiled: boolean;
-  /** Command line for the result. */
+  /** Command line, which is stored in the result. */
   readonly command: string;
 }
 

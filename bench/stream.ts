@@ -1,7 +1,7 @@
 // What does streamed text cost? First measures 1,000 simultaneous streams of 20 chunks per second
 // with one viewer each: the time from the POST of a chunk until the viewer receives it, and the CPU
-// time. Then measures one stream with 1,000 viewers: the deliveries per second, compared with a
-// publish of the raw server.
+// time. Then measures one stream with 1,000 viewers: the deliveries per second, compared with
+// publishing on the raw server.
 
 import { randomUUID } from "node:crypto";
 import { STREAM_START } from "../src/broker/model.ts";

@@ -1,6 +1,6 @@
 // How much processor time does a connect with a JWT cost the server, compared with a registered
 // token? The users of one server connect with each kind of token in turn. The signature of a JWT is
-// verified at its first connect, and the result is kept.
+// verified on its first connect, and the result is kept.
 
 import { createHmac } from "node:crypto";
 import { writeFileSync } from "node:fs";

@@ -1,5 +1,5 @@
-// Calls of the HTTP API, as requests of autocannon. autocannon replaces `[<id>]` with a new id in
-// each request. If a call has several requests, each connection sends them in turn.
+// HTTP API calls, as autocannon requests. autocannon replaces `[<id>]` with a new id in each
+// request. If a call has several requests, each connection sends them in turn.
 
 const GROUP = { channel_id: "bench", channel_type: 2 };
 const PAYLOAD = btoa(JSON.stringify({ type: 1, content: "x".repeat(178) })); // 200 bytes
@@ -11,7 +11,7 @@ const post = (path, body) => ({
   body: JSON.stringify(body),
 });
 
-/** Requests that create the user and group of the calls. The reply for an existing group is 409. */
+/** Requests that create the user and the group that the calls use. Status 409: the group exists. */
 export const PREPARE = [
   post("/user/token", { uid: "alice", token: "alice-secret", device_flag: 0 }),
   post("/channel", { ...GROUP, subscribers: ["alice"] }),

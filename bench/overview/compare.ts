@@ -9,9 +9,9 @@ export interface Difference {
   readonly peer: string;
   readonly before: number;
   readonly after: number;
-  /** Relative change of the value: 0.1 means 10 % more. */
+  /** Relative change in value: 0.1 means 10 % more. */
   readonly change: number;
-  /** The larger of the two ranges of samples, relative to the value. */
+  /** Range of the samples relative to their median: the larger one of the two results. */
   readonly noise: number;
   readonly isWithinNoise: boolean;
 }

@@ -1,4 +1,4 @@
-// Measures the workloads of the overview: all peers alternately, so that other load on the machine
+// Measures the workloads of the overview: all peers in turn, so that other load on the machine
 // affects all of them. The measured servers share the first core, everything else runs on the other
 // cores.
 

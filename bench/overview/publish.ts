@@ -1,6 +1,6 @@
 // Publishes results: copies them and the picture to docs/benchmarks/, and replaces the tables
-// between the marks in README.md and docs/benchmarks.md. A test compares the pages with the copied
-// results.
+// between the markers in README.md and docs/benchmarks.md. A test compares the pages with the
+// copied results.
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -49,7 +49,7 @@ export const PARTS: readonly WrittenPart[] = [
 
 /**
  * Publishes results: a folder of the overview, or files of single benchmarks. Throws if a file is
- * not a result or a page has no marks. For an overview, also throws if ECharts is not installed.
+ * not a result or a page has no markers. For an overview, also throws if ECharts is not installed.
  */
 export function publish(paths: readonly string[]): void {
   for (const path of paths)
@@ -69,7 +69,7 @@ function publishOverview(result: OverviewResult): void {
   writeFiles(FOLDER, { "results.json": resultText(result), "picture.svg": svg });
 }
 
-/** Returns the text between the marks of the part. Throws if the page has no marks. */
+/** Returns the text between the part's markers. Throws if the page has no such markers. */
 export function writtenPart(page: string, part: WrittenPart): string {
   return splitPage(page, part).written;
 }

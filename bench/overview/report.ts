@@ -11,7 +11,7 @@ const HEAD = [
   ...["p50 ms", "p99 ms", "p99.9 ms", "CPU µs"],
 ];
 
-/** The value of a figure that short tables and pictures show. */
+/** The one value of a figure that short tables and pictures show. */
 export interface Measure {
   readonly title: string;
   readonly isLowerBetter: boolean;
@@ -68,7 +68,7 @@ export function markdown(result: OverviewResult, level = 2): string {
     .join("\n")}\n`;
 }
 
-/** Returns the short table of the README: each work relative to raw uWebSockets.js. */
+/** Returns the README's short table: each workload relative to raw uWebSockets.js. */
 export function ratioTable(result: OverviewResult): string {
   const measure = measureOf(result);
   const peers = result.peers.filter(({ name }) => name !== "raw");

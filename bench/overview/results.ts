@@ -28,7 +28,7 @@ export interface OverviewRow {
   readonly title: string;
   readonly unit: string;
   readonly isLowerBetter: boolean;
-  /** How messages are sent, such as `closed loop, 16 in flight`. Empty if there are none. */
+  /** How messages are sent, such as `closed loop, 16 in flight`. Empty if none are sent. */
   readonly loop: string;
   readonly figures: readonly PeerFigure[];
 }

@@ -7,7 +7,7 @@ export type Scenario = (typeof SCENARIOS)[number];
 
 export interface WorkOptions {
   readonly scenarios: readonly Scenario[];
-  /** Sizes of the groups. For the largest one, publishing by a client is also measured. */
+  /** Group sizes. For the largest group, publishing by a client is also measured. */
   readonly members: readonly number[];
   /** Connections of the scenarios `post` and `send`. */
   readonly connections: number;
@@ -19,9 +19,9 @@ export interface WorkOptions {
   readonly rate: number | undefined;
 }
 
-/** Chunks of the answer in the scenario `late`. */
+/** Number of chunks of the AI answer in the scenario `late`. */
 const CHUNKS = 200;
-/** Messages that each client of the scenario `resume` missed. */
+/** Number of messages that each client missed in the scenario `resume`. */
 const MISSED = 20;
 
 /** One workload and its load. */

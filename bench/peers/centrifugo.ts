@@ -1,6 +1,6 @@
-// Centrifugo with its memory engine. Messages are forwarded and not stored. Only in the workloads
-// `resume` and `late`, the channel keeps the newest messages in memory. A frame may contain several
-// messages.
+// Centrifugo with its memory engine. Messages are forwarded but not stored, except in the workloads
+// `resume` and `late`, in which the channel keeps the newest messages in memory. A frame may
+// contain several messages.
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -136,7 +136,7 @@ export function jindou({ format, server, nodes }: JindouOptions): Peer {
   };
 }
 
-/** Starts a stream and writes chunks of it. The stream stays active. */
+/** Starts a stream and writes chunks to it. The stream stays active. */
 async function writeAnswer(server: Server, channel: ChannelRef, chunks: number): Promise<void> {
   const backend = backendOf(server);
   const stream = { channel, fromUid: memberName(0), clientMsgNo: "answer" };

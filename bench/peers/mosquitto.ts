@@ -1,5 +1,5 @@
-// Mosquitto: MQTT 3.1.1 on WebSockets, with messages of QoS 0 for a fan-out and of QoS 1 where an
-// acknowledgement is measured. It has no HTTP call that publishes.
+// Mosquitto: MQTT 3.1.1 on WebSockets, with QoS 0 for a fan-out and QoS 1 when an acknowledgement
+// is measured. It has no HTTP call that publishes.
 
 import { writeFileSync } from "node:fs";
 import { userInfo } from "node:os";

@@ -1,4 +1,4 @@
-// NATS on WebSockets, without JetStream: messages are forwarded and not stored. It has no HTTP call
+// NATS on WebSockets, without JetStream: messages are forwarded but not stored. It has no HTTP call
 // that publishes. A frame may contain several messages.
 
 import { writeFileSync } from "node:fs";
@@ -8,7 +8,7 @@ import { type Contender, FORWARDS_ONLY, type Peer } from "./peer.ts";
 import { findProgram, startProgram } from "./program.ts";
 
 const upgrade = upgradeRequest();
-/** Returns a binary frame with a text of the protocol, as clients of NATS send it. */
+/** Returns a binary frame with protocol text, as NATS clients send it. */
 const frame = (text: string) => clientFrame(Buffer.from(text));
 const SUBSCRIBE = 'CONNECT {"verbose":false,"pedantic":false}\r\nSUB all 1\r\nPING\r\n';
 

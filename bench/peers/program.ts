@@ -1,4 +1,4 @@
-// Finds the programs of peers that are not libraries, and starts them with a free port.
+// Finds the programs of peers that are not libraries, and starts them on a free port.
 
 import { accessSync, constants } from "node:fs";
 import { connect } from "node:net";
@@ -10,10 +10,10 @@ import type { Workbench } from "../support/workbench.ts";
 
 const HOME = process.env.HOME ?? "/";
 
-/** Folders that are searched in addition to `PATH`: those of Debian packages, of Go and of Rust. */
+/** Folders that are searched in addition to `PATH`: those of Debian packages, Go and Rust. */
 const FOLDERS = ["/usr/sbin", "/usr/local/sbin", join(HOME, "go/bin"), join(HOME, ".cargo/bin")];
 
-/** Time between two checks of the port: a program may log that it is ready before it listens. */
+/** Interval between checks of the port. A program may log that it is ready before it listens. */
 const PORT_CHECK_MS = 50;
 
 function isListening(port: number): Promise<boolean> {
@@ -48,9 +48,10 @@ function isExecutable(path: string): boolean {
 }
 
 /**
- * Starts a program and waits until its ports listen, after a line of its output that contains
- * `mark` if there is one. `configure` writes its configuration for the port into the folder, and
- * returns its arguments. `clientPort` is the clients' port if it has a separate one.
+ * Starts a program and waits until its ports accept connections. With `mark`, first waits for a
+ * line of output that contains it. `configure` writes its configuration for the port into the
+ * folder, and returns its arguments. `clientPort` is the clients' port if the program has a
+ * separate one.
  */
 export async function startProgram(
   workbench: Workbench,

@@ -1,5 +1,5 @@
 // WuKongIM 2 with its defaults: clients need no token, and messages are stored. Clients speak
-// JSON-RPC. They do not acknowledge what they receive: WuKongIM would send it again after a minute.
+// JSON-RPC. They acknowledge no messages; WuKongIM would send them again only after a minute.
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -78,7 +78,7 @@ export const wukongim: Peer = {
   },
 };
 
-/** Time between two checks of the health: the ports listen before the storage is ready. */
+/** Interval between health checks. The ports listen before the storage is ready. */
 const HEALTH_CHECK_MS = 50;
 const MAX_START_MS = 30_000;
 
@@ -93,7 +93,7 @@ async function untilHealthy({ apiPort }: Server): Promise<void> {
   }
 }
 
-/** Returns the settings with ports of which only that of the clients is used. */
+/** Returns the settings. Only the clients' port is used; the other ports must be free. */
 async function configuration(clientPort: number): Promise<object> {
   const free = async () => `127.0.0.1:${await freePort()}`;
   return {

@@ -16,7 +16,8 @@ export interface Setting {
   /** True if each message is sent to a random channel, false if the channels are used in turn. */
   readonly isRandom: boolean;
   /**
-   * Lifetime in seconds of every third message. The others never expire. 0 means that none expires.
+   * Lifetime in seconds of every third message. The others never expire. 0 means that no message
+   * expires.
    */
   readonly expireS: number;
   readonly durability: "process" | "disk";
@@ -109,7 +110,7 @@ async function measure(request: AppendRequest): Promise<void> {
 
 /**
  * Measures the memory of messages in a store that never flushes by itself. Must run first, because
- * garbage of other measurements would distort the result.
+ * garbage from other measurements would distort the result.
  */
 async function measureHeldBytes(request: AppendRequest): Promise<number> {
   const { setting, heldMessages } = request;

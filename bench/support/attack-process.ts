@@ -1,6 +1,6 @@
-// The process of the attackers. `start <number> <attack>` on stdin starts an attack and prints
-// `<number> at work`. `stop <number>` ends it and prints `<number>` and its counts as JSON. The
-// arguments are the API port and the client ports.
+// The attackers' process. On stdin, `start <number> <attack>` starts an attack and prints `<number>
+// at work`. `stop <number>` ends it and prints `<number>` and its counts as JSON. The arguments are
+// the API port and the client ports.
 
 import { createInterface } from "node:readline";
 import { Attackers } from "./attackers.ts";

@@ -1,4 +1,4 @@
-// The connections of attackers. Each sends as fast as the node reads, and is opened again as soon
+// The attackers' connections. Each one sends as fast as the node reads, and is opened again as soon
 // as it is closed. Owns the sockets of one attack.
 
 import { Agent, request } from "node:http";
@@ -153,7 +153,7 @@ export const jsonLogin = (uid: string): Login => {
   return { upgrade: upgradeRequest(), frame: clientFrame(JSON.stringify(connect)) };
 };
 
-/** Returns copies of the frame for one write: about `VOLLEY_BYTES` bytes, at most `MAX_VOLLEY`. */
+/** Returns 1 to `MAX_VOLLEY` copies of the frame for one write, about `VOLLEY_BYTES` bytes. */
 export function volley(frame: Uint8Array): Uint8Array {
   const count = Math.max(1, Math.min(MAX_VOLLEY, Math.floor(VOLLEY_BYTES / frame.length)));
   return Buffer.concat(Array<Uint8Array>(count).fill(frame));

@@ -20,11 +20,11 @@ interface Attack {
   start(attackers: Attackers): void;
 }
 
-/** Group of many online members and of all attackers. */
+/** Group with many online members and all attackers. */
 export const CROWD = "crowd";
-/** Group of all attackers with many messages of 1,000 bytes. */
+/** Group of all attackers, with many messages of 1,000 bytes. */
 export const ARCHIVE = "archive";
-/** Group of all attackers with one stream. */
+/** Group of all attackers, with one stream. */
 export const SHOW = { group: "show", stream: "stream-1" };
 /** Number of further groups to which all attackers belong. */
 export const TALKS = 500;

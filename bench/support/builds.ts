@@ -13,9 +13,7 @@ const run = promisify(execFile);
 
 export const ROOT: string = fileURLToPath(new URL("../..", import.meta.url));
 
-/**
- * Returns the directory of the working tree. It must be built, which `npm run bench` does first.
- */
+/** Returns the directory of the working tree. Throws if it has not been built. */
 export function buildHere(): string {
   if (!existsSync(join(ROOT, "dist/main.js")))
     throw new Error("dist/ is missing. Run npm run build.");

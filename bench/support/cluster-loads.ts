@@ -1,4 +1,4 @@
-// The loads of the cluster bench. All contenders are measured alternately, round by round, so that
+// The loads of the cluster bench. All contenders are measured in turn, round by round, so that
 // other load on the machine affects each of them equally.
 
 import type { Bench, Question, Row, Sample } from "./benchmark.ts";
@@ -114,9 +114,7 @@ export function hop({ nodes, ...contenderFields }: Contender, name: string): Run
   };
 }
 
-/**
- * Converts the values of a run from messages to deliveries. Each message has `members` deliveries.
- */
+/** Converts the values of a run from messages to deliveries, `members` for each message. */
 export function perDelivery(run: Run, members: number): Run {
   return {
     name: run.name,

@@ -16,7 +16,7 @@ interface Processes {
   readonly redis: Redis | undefined;
 }
 
-/** Runs `run`, which makes this number of calls. Returns the processor time of one call. */
+/** Runs `run`, which makes `calls` calls. Returns the processor time of one call. */
 export async function costOf(
   { server, redis }: Processes,
   calls: number,
@@ -31,13 +31,13 @@ export async function costOf(
 }
 
 /**
- * Returns the processor time of the process so far in milliseconds, or 0 if there is no process.
+ * Returns the processor time of the process so far in milliseconds, or 0 if `pid` is `undefined`.
  */
 export function processorMs(pid: number | undefined): number {
   return pid === undefined ? 0 : threadSeconds(pid) * 1000;
 }
 
-/** Processor time between two checks below which a server is idle. */
+/** Processor time between two checks below which a server counts as idle. */
 const IDLE_SECONDS = 0.02;
 const IDLE_CHECK_MS = 200;
 const MAX_IDLE_CHECKS = 50;

@@ -1,5 +1,5 @@
-// The reference server of Durable Streams, with files, as a separate program. The argument is the
-// folder of its data. Prints its port.
+// The reference server of Durable Streams, with files, as a separate program. The argument is its
+// data folder. Prints its port.
 
 import { importPackage } from "../../test/durable-streams/packages.ts";
 

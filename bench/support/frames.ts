@@ -75,7 +75,7 @@ export function sendBody({
 /** Text of one chunk of a stream, about the amount that a language model produces at once. */
 export const CHUNK: string = `${MESSAGE_NUMBER} `;
 
-/** A chunk of a stream whose chunks are all equal. */
+/** Text of each chunk of a stream whose chunks are all equal. */
 export const CHUNK_TEXT = "some words ";
 
 /** Returns the body of a `POST /event` with an event of a stream. */
@@ -139,8 +139,8 @@ export function upgradeRequest(path = "/", subprotocol?: string): Uint8Array {
 export const NATIVE_UPGRADE: Uint8Array = upgradeRequest("/", NATIVE_SUBPROTOCOL);
 
 /**
- * Returns a frame of a client: a text frame for a string, otherwise a binary frame. The mask is
- * zero, which is legal and keeps the placeholders readable.
+ * Returns a client frame: a text frame for a string, otherwise a binary frame. The mask is zero,
+ * which is legal and keeps the placeholders readable.
  */
 export function clientFrame(content: Uint8Array | string): Uint8Array {
   const payload = bytes(content);
@@ -193,12 +193,12 @@ export function jsonRpcStart(notification?: string): Uint8Array {
   return Buffer.from(`{"jsonrpc":"2.0"${method}`);
 }
 
-/** Returns a CONNECT of WKProto version 5. `uid` may contain a placeholder. */
+/** Returns a CONNECT of WKProto version 5 in a WebSocket frame. `uid` may contain a placeholder. */
 export function wkprotoConnect(uid: string, token: string): Uint8Array {
   return clientFrame(wkprotoPacket(uid, token));
 }
 
-/** Returns the same CONNECT without a WebSocket frame around it. */
+/** Returns the same CONNECT without the WebSocket frame. */
 export function wkprotoPacket(uid: string, token: string): Uint8Array {
   const text = (value: string) =>
     Buffer.concat([Buffer.from([0, value.length]), Buffer.from(value)]);

@@ -21,7 +21,7 @@ export const VISITORS: readonly string[] = Array.from({ length: 50 }, (_, at) =>
 
 const SEND_EVERY_MS = 10;
 const CONNECT_EVERY_MS = 20;
-/** Maximum wait. A message that has not arrived by then, or a failed connect, counts with it. */
+/** Maximum wait. A lost message or a failed connect counts as having taken this long. */
 const MAX_WAIT_MS = 10_000;
 
 export interface Waiting {

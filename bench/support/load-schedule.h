@@ -1,6 +1,6 @@
 // The schedule of the load client's open loops, which send at a fixed rate regardless of the
 // server, and the streams whose chunks it publishes. Included only by load.c, after its connections
-// are declared. Owns the start time and the number of messages that were due so far.
+// are declared. Owns the start time and the number of messages that have become due so far.
 #pragma once
 
 // Message m is due `m * dueGapNs` after the start. In streams it belongs to stream

@@ -45,7 +45,7 @@ static double number(const Options *options, const char *name) {
   return value == NULL ? 0 : atof(value);
 }
 
-/** List of numbers with commas between them. */
+/** Numbers of a comma-separated list. */
 enum { MAX_NUMBERS = 16 };
 typedef struct { double of[MAX_NUMBERS]; int count; } Numbers;
 

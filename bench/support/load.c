@@ -32,19 +32,19 @@
 // Options:
 //
 //   host               IPv4 address of the server, 127.0.0.1 by default
-//   port, publishPort  one or more ports with commas between them; connections use them in turn
-//   process            one or more process ids, whose CPU time is printed in total and for each
+//   port, publishPort  comma-separated ports, which the connections use in turn
+//   process            comma-separated process ids, whose CPU time is printed in total and for each
 //   first              connection number of the first connection, 0 by default
 //   upgrade, open      files with the WebSocket upgrade and the first frame of a connection
 //   replies            number of frames to wait for after `open`
 //   framing            `varint`: there is no upgrade, and a frame is a byte, its length with 7 bits
 //                      in each byte, lowest bits first, and its body. The publisher uses HTTP
-//   opened, publishOpened   bytes, in hexadecimal, of the frames that are counted as replies to
-//                      `open`; by default all frames
+//   opened, publishOpened   bytes, in hexadecimal, that a frame must contain to count as a reply to
+//                      `open`; by default every frame counts
 //   message            file with the frame or request of one message
 //   reply              first bytes of a correct reply, in hexadecimal
-//   packed             1: a frame contains any number of replies, which are counted by the bytes of
-//                      `reply` at any position; frames without these bytes are ignored
+//   packed             1: a frame contains any number of replies, each of which begins with the
+//                      bytes of `reply`; frames without these bytes are ignored
 //
 // Files may contain the placeholders `{kkkkkkkk}`, for a 10-digit message number, and `{iiii}`, for
 // a 6-digit connection number. A reply counts as `bad` if it does not begin with the bytes of

@@ -59,7 +59,7 @@ function nameOf(frame: Profile["nodes"][number]["callFrame"]): string {
   return url === "" ? name : `${name} ${url}:${lineNumber + 1}:${columnNumber + 1}`;
 }
 
-/** Replaces the place of a bundled function with its place in the sources. */
+/** Replaces the location of a bundled function with its location in the sources. */
 function withSource(name: string): string {
   return name.replace(/(file:\S+):(\d+):(\d+)$/, (place, url, line, column) => {
     const source = sourcePlace(new URL(url), Number(line), Number(column));

@@ -6,7 +6,7 @@ import { Redis } from "ioredis";
 import { cpuSeconds } from "./proc.ts";
 
 const STEP_MS = 250;
-/** Commands that are not counted: those of this class and of new connections. */
+/** Commands that are not counted: those that this class and new connections send. */
 const OWN_COMMANDS = /^(info|ping|hello|command|client\||config\|)/;
 /** Number of consecutive steps with few commands after which the server counts as idle. */
 const REST_STEPS = 6;
@@ -127,7 +127,7 @@ async function commandsOf(client: Redis): Promise<Counts> {
 /** Commands that nodes send to Redis for sessions. All other commands run inside scripts. */
 const CALLS: readonly string[] = ["evalsha", "ssubscribe", "sunsubscribe"];
 
-/** Returns the number of scripts and subscriptions that the server has run so far. */
+/** Returns how often the server has run a script, a subscribe or an unsubscribe so far. */
 export async function callsOf(url: string): Promise<number> {
   const client = new Redis(url);
   const commands = await commandsOf(client);

@@ -17,14 +17,17 @@ export interface BenchmarkResult {
     readonly cpu: string;
     readonly cores: number;
     readonly node: string;
-    /** Load average of one minute before the run. */
+    /** One-minute load average before the run. */
     readonly loadBefore: number;
   };
   readonly plan: Plan;
   readonly rows: readonly (Row & { readonly reached?: boolean | undefined })[];
 }
 
-/** Writes the result to `<name>.json` in the folder, which is created. */
+/**
+ * Writes the result to `<name>.json` in the folder, or to `<name>-quick.json` after a quick run.
+ * Creates the folder if necessary.
+ */
 export function writeResult(
   folder: string,
   result: Omit<BenchmarkResult, "at" | "machine">,
@@ -65,7 +68,7 @@ export function readTargets(file: string): BenchmarkResult {
   return result as BenchmarkResult; // checked above
 }
 
-/** Reads the results of benchmarks in a folder, which may also contain files of other kinds. */
+/** Reads the benchmark results in a folder: all JSON files except the overview's results.json. */
 export function resultsIn(folder: string): readonly BenchmarkResult[] {
   return readdirSync(folder)
     .filter((name) => name.endsWith(".json") && name !== "results.json")

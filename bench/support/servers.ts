@@ -1,5 +1,5 @@
-// Starts the servers to measure: a build of the broker with an empty store, or the raw server. Both
-// run in their own process.
+// Starts the servers to measure: a build of the broker with an empty store, or the raw server. Each
+// runs in its own process.
 
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
@@ -37,7 +37,7 @@ const SETTINGS = {
 const RAW_SERVER = fileURLToPath(new URL("./raw-server.ts", import.meta.url));
 
 /**
- * Returns the setting that removes the limit of clients per address, because all clients of a bench
+ * Returns the setting that removes the limit on clients per address, because all clients of a bench
  * have the same address. Older builds do not have this setting.
  */
 function addressLimit(directory: string): Record<string, string> {
@@ -107,7 +107,10 @@ export async function startBroker(
   };
 }
 
-/** Keeps builds apart on one Redis, because they may have different data formats. */
+/**
+ * Returns a short hash for the key prefix. It keeps builds apart on one Redis, because their data
+ * formats may differ.
+ */
 function hashOf(directory: string): string {
   return createHash("sha256").update(directory).digest("hex").slice(0, 8);
 }
@@ -118,7 +121,7 @@ export function startRaw(workbench: Workbench, kind: RawKind, answer: Uint8Array
   return startScript(workbench, "The raw server", [RAW_SERVER, kind, hex]);
 }
 
-/** Starts a server in TypeScript that prints its one port. `args` begin with its file. */
+/** Starts a TypeScript server that prints its port. The first argument is its file. */
 export async function startScript(
   workbench: Workbench,
   name: string,

@@ -3,7 +3,7 @@
 import type { Figure, Question, Row, Sample } from "./benchmark.ts";
 
 /**
- * Returns the median. For an even number of values, that is the mean of the two in the middle.
+ * Returns the median. For an even number of values, this is the mean of the two middle values.
  * Returns NaN if there are no values.
  */
 export function median(values: readonly number[]): number {

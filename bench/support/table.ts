@@ -52,8 +52,7 @@ export function formatNumber(value: number): string {
 }
 
 /**
- * Aligns the first column to the left and the others to the right. The line with a title spans all
- * columns.
+ * Aligns the first column to the left and the others to the right. A title line spans all columns.
  */
 function alignColumns(lines: readonly (readonly string[])[]): string {
   const widths = HEAD.map((_, column) =>

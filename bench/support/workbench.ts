@@ -57,7 +57,10 @@ export class Child {
     return this.#process.exitCode !== null || this.#process.signalCode !== null;
   }
 
-  /** Waits for the first line of stdout that contains `mark`. Rejects if the process ends first. */
+  /**
+   * Waits for a line of stdout that contains `mark` and returns it. Rejects if the process ends
+   * first.
+   */
   async line(mark = ""): Promise<string> {
     for (;;) {
       const lines = this.#stdout.split("\n").slice(0, -1);
