@@ -92,7 +92,7 @@ interface Attack {
 
 export const attacks: Benchmark = {
   name: "attacks",
-  question: "messages and connects of other users beside each attack",
+  question: "messages and connects of other users during each attack",
 
   async run(bench) {
     const load = new LoadClient(bench.workbench, await compileLoad());
@@ -198,7 +198,9 @@ async function measure(
     attackers.write(`stop ${number}\n`);
     const line = await attackers.line(`${number} {`);
     if (refusals.length > 0)
-      process.stdout.write(`${name}: ${refusals.length} messages of others: ${refusals[0]}\n`);
+      process.stdout.write(
+        `${name}: ${refusals.length} messages of other users were rejected, the first with ${refusals[0]}\n`,
+      );
     print(name, cores, JSON.parse(line.slice(line.indexOf("{"))) as AttackCounts);
   }
   const cpuUs = (usedMs * 1000) / count;
@@ -217,7 +219,7 @@ function print(name: string, cores: number, counts: AttackCounts): void {
   const { connections, sentBytes, receivedBytes } = counts;
   const megabytes = (bytes: number) => (bytes / 1e6).toFixed(1);
   process.stdout.write(
-    `${name}: ${connections} connections, ${megabytes(sentBytes)} MB sent, ${megabytes(receivedBytes)} MB received, nodes of the users ${(cores * 100).toFixed(0)} % of a core\n`,
+    `${name}: ${connections} connections, ${megabytes(sentBytes)} MB sent, ${megabytes(receivedBytes)} MB received, the users' nodes used ${(cores * 100).toFixed(0)} % of a core\n`,
   );
 }
 

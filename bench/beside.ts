@@ -35,7 +35,7 @@ type Samples = Readonly<Record<Work | "alone", Sample[]>>;
 
 export const beside: Benchmark = {
   name: "beside",
-  question: "a send beside lists and connects of users in many groups",
+  question: "a send while users in many groups list their conversations or connect",
 
   async run(bench) {
     const load = new LoadClient(bench.workbench, await compileLoad());
@@ -124,7 +124,7 @@ async function measure(
     else await connect({ server, load }, uidOf(at));
   backend.close();
   const { latency } = await over;
-  if (latency === undefined) throw new Error("the load client has measured no latency");
+  if (latency === undefined) throw new Error("the load client measured no latency");
   return { value: latency.p99 / 1000, latency };
 }
 

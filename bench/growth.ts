@@ -54,7 +54,7 @@ class World {
   }
 
   get server(): Server {
-    if (this.#server === undefined) throw new Error("the node was not started");
+    if (this.#server === undefined) throw new Error("the node has not been started");
     return this.#server;
   }
 
@@ -80,7 +80,7 @@ type Costs = ReadonlyMap<string, { readonly little: Cost; readonly much: Cost }>
 
 export const growth: Benchmark = {
   name: "growth",
-  question: "a send and a start, with little and with much in the store",
+  question: "a send and a start, with little and with much data in the store",
 
   async run(bench) {
     const load = new LoadClient(bench.workbench, await compileLoad());

@@ -54,7 +54,7 @@ const LARGE_STREAMS = {
 
 export const logs: Benchmark = {
   name: "logs",
-  question: "a chunk beside a stored message, and Durable Streams beside their reference server",
+  question: "a chunk compared with a stored message, Durable Streams with the reference server",
   isPinned: true,
 
   async run(bench) {

@@ -74,7 +74,7 @@ const MAX_QUIET_LOAD = 0.5;
 const USAGE = `Usage: npm run bench                             the overview: less than five minutes
        npm run bench -- [options]                the overview with other workloads or peers
        npm run bench -- <name …|all> [options]   single benchmarks
-       npm run bench -- --compare <a> <b>        the differences of two overviews
+       npm run bench -- --compare <a> <b>        the differences between two overviews
 
 Overview: Jindou, raw uWebSockets.js and the peers that this machine has. Prints a table, and writes
 bench/results/<time>/ with results.json, results.csv, picture.svg, report.md and report.html.
@@ -89,15 +89,15 @@ bench/results/<time>/ with results.json, results.csv, picture.svg, report.md and
   --connections N   connections of the scenarios post and send (default: 64)
   --clients N       clients of the scenarios connect, resume and late (default: 2000)
   --format F        wire format of Jindou's clients: native or jsonrpc
-  --nodes N         nodes of Jindou on one Redis, in place of one with the embedded store. Clients and
-                    calls are spread over them; their processor time does not contain that of Redis
-  --url H:P         API of a Jindou that runs elsewhere, in place of this build. Its limits apply:
+  --nodes N         Jindou nodes on one Redis, instead of one with the embedded store. Clients and
+                    calls are spread over them; their processor time does not include that of Redis
+  --url H:P         API of a Jindou that runs elsewhere, instead of this build. Its limits apply:
                     set client.maxFramesPerSecond and client.maxStoredBytesPerSecond to 0 there
   --client-url H:P  its address for clients
   --api-token T     token for its API
   --rounds N, --seconds S   number and length of the measurements (default: 3 of 0.8 s)
   --json            print the result as JSON
-  --compare a b     print the differences of two folders or files of results, with their noise
+  --compare a b     print the differences between two result folders or files, with their noise
   --publish a …     put results into docs/benchmarks/ and into the tables of the pages: a folder of
                     the overview, or files of single benchmarks
 
@@ -284,7 +284,7 @@ function parseCommandLine(args: readonly string[]): Request {
   if (values.compare) {
     const [before, after, ...others] = positionals;
     if (before === undefined || after === undefined || others.length > 0)
-      throw new Error("--compare needs two folders or files of results.");
+      throw new Error("--compare needs two result folders or files.");
     return { kind: "compare", before, after };
   }
   const isOfBenchmarks = values.against !== "" || values.portable || values.profile;

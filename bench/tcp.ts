@@ -38,7 +38,7 @@ const TCP: Way = {
   name: "TCP",
   opening: { upgrade: undefined, open: wkprotoPacket(MEMBER, TOKEN) },
   portOf({ wkprotoPort }) {
-    if (wkprotoPort === undefined) throw new Error("the build has no listener for WKProto");
+    if (wkprotoPort === undefined) throw new Error("the build has no TCP listener for WKProto");
     return wkprotoPort;
   },
 };
@@ -47,7 +47,7 @@ const WAYS = [WEBSOCKET, TCP] as const;
 
 export const tcp: Benchmark = {
   name: "tcp",
-  question: "WKProto over TCP against WebSocket",
+  question: "WKProto over TCP, compared with WKProto over WebSocket",
   isPinned: true,
 
   async run(bench) {

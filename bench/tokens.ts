@@ -32,7 +32,7 @@ type TokenOf = (uid: string) => string;
 
 export const tokens: Benchmark = {
   name: "tokens",
-  question: "connects with a JWT, beside connects with a registered token",
+  question: "connects with a JWT, compared with connects with a registered token",
   isPinned: true,
 
   async run(bench) {
@@ -147,10 +147,10 @@ function openSession(port: number, frame: Uint8Array): Promise<Socket> {
       socket.write(frame);
       socket.once("data", (reply) => {
         if (reply.subarray(0, MAX_HEADER_BYTES).includes(CONNACK)) resolve(socket);
-        else reject(new Error("the server has refused a connect"));
+        else reject(new Error("the server refused a connect"));
       });
     });
     socket.on("error", reject);
-    socket.on("close", () => reject(new Error("the server has closed a connection")));
+    socket.on("close", () => reject(new Error("the server closed a connection")));
   });
 }

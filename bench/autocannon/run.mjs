@@ -21,7 +21,7 @@ const { values, positionals } = parseArgs({
 });
 const [name = ""] = positionals;
 const requests = CALLS[name];
-if (requests === undefined) fail(`Name one of the calls ${Object.keys(CALLS).join(", ")}.`);
+if (requests === undefined) fail(`The call must be one of ${Object.keys(CALLS).join(", ")}.`);
 
 const run = Date.now().toString(36);
 for (const { method, path, headers, body } of PREPARE) {

@@ -78,7 +78,7 @@ function splitPage(page: string, part: WrittenPart) {
   const from = page.indexOf(part.begin) + part.begin.length;
   const to = page.indexOf(END, from);
   if (from < part.begin.length || to < from)
-    throw new Error(`${part.page} has no marks ${part.begin} … ${END}`);
+    throw new Error(`${part.page} has no markers ${part.begin} … ${END}`);
   return {
     before: page.slice(0, from),
     written: page.slice(from, to).trim(),

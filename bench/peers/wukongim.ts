@@ -31,7 +31,7 @@ export const wukongim: Peer = {
   ],
   missing: () =>
     findProgram("wukongim") === undefined
-      ? "Set BENCH_WUKONGIM to the path of the program of WuKongIM 2."
+      ? "Set BENCH_WUKONGIM to the path of the WuKongIM 2 program."
       : undefined,
 
   async start({ workbench, payload }, work): Promise<Contender | undefined> {

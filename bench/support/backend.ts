@@ -41,7 +41,7 @@ export class Backend {
   /** Creates a group of up to 10,000 members. */
   async createGroup(id: string, subscribers: readonly string[]): Promise<void> {
     if (subscribers.length > MAX_SUBSCRIBERS)
-      throw new RangeError(`a group of a bench can have at most ${MAX_SUBSCRIBERS} members`);
+      throw new RangeError(`a bench group can have at most ${MAX_SUBSCRIBERS} members`);
     await this.post("/channel", {
       channel_id: id,
       channel_type: 2,

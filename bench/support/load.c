@@ -435,7 +435,7 @@ static void connect_all(void) {
       start_connecting(&connections[started]);
     poll_events(50);
   }
-  if (readyCount < connectionCount) { fprintf(stderr, "load: only %d of %d connections opened\n", readyCount, connectionCount); exit(1); }
+  if (readyCount < connectionCount) { fprintf(stderr, "load: only %d of %d connections were opened\n", readyCount, connectionCount); exit(1); }
 }
 
 /**

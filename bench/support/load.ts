@@ -141,7 +141,7 @@ export async function compileLoad(): Promise<string> {
     await promisify(execFile)("cc", ["-O2", "-o", temporary, join(HERE, "load.c")]);
   } catch (cause) {
     throw new Error(
-      "Could not compile the load client. The benches need Linux and a C compiler with the name cc (Debian, Ubuntu: apt-get install gcc libc6-dev).",
+      "Could not compile the load client. The benches need Linux and a C compiler named cc (Debian, Ubuntu: apt-get install gcc libc6-dev).",
       { cause },
     );
   }

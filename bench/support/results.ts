@@ -62,7 +62,7 @@ export function putResult(folder: string, result: BenchmarkResult): void {
 export function readTargets(file: string): BenchmarkResult {
   const result = JSON.parse(readFileSync(file, "utf8")) as Partial<BenchmarkResult>;
   const isResult = typeof result.question === "string" && Array.isArray(result.rows);
-  if (!isResult) throw new Error(`${file} is not a result of a benchmark.`);
+  if (!isResult) throw new Error(`${file} is not a benchmark result.`);
   if (!result.rows?.some(({ target }) => target !== undefined))
     throw new Error(`${file} has no row with a target. Run the benchmark without --against.`);
   return result as BenchmarkResult; // checked above
