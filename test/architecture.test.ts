@@ -1,4 +1,4 @@
-// Tests of the rules of the code base: imports between rooms, length, and form of files. They are
+// Tests of the code base's rules: imports between rooms, and the length and form of files. They are
 // part of `npm run check` and of `npm test`. The rules are applied to the current sources, and also
 // to sample sources that break them.
 
@@ -50,7 +50,7 @@ const PORTS = [
 ];
 /** Rooms that every room may import. */
 const COMMON = ["lib/", "observe/"];
-/** Modules of Node.js that compute without input or output. */
+/** Node.js modules that are used without I/O. */
 const PURE_NODE = ["node:crypto", "node:zlib", "node:net", "node:buffer"];
 
 /** Rooms that the files which start a node may import. */

@@ -1,4 +1,4 @@
-// The three packages (broker, client, and for backends) as users install them: packed from a fresh
+// The three packages (broker, client and backend client) as users install them: packed from a fresh
 // copy of the project and installed without a network into empty projects. The client then runs in
 // Node and in Chromium against the installed broker. JINDOU_TEST_NODES names further Node binaries
 // for the client, separated by colons.

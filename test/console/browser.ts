@@ -1,11 +1,12 @@
 // The console in Chromium. A test fails on an error in the page, on a violation of the page's
-// policy, and on an error message in the browser's console other than a refusal of the API.
+// Content-Security-Policy, and on an error in the browser's console other than a call that the API
+// refused.
 
 import type { Browser, Page } from "playwright-core";
 import type { Test } from "tap";
 import { openPage, type View } from "../support/pages.ts";
 
-/** Matches a refusal of the API, which the page shows. */
+/** Matches the browser's error about a call that the API refused. The page shows such refusals. */
 const REFUSAL = /status of 40[134]/;
 
 /** Opens the console of an address and returns its page. */

@@ -114,7 +114,7 @@ t.test(
     page.on("request", () => {
       calls += 1;
     });
-    await new Promise((resolve) => setTimeout(resolve, 2500)); // longer than two turns of the view
+    await new Promise((resolve) => setTimeout(resolve, 2500)); // longer than two polls of the view
     t.equal(calls, 0);
   },
 );

@@ -11,7 +11,7 @@ const TOKEN = { token: "0123456789abcdef" };
 const LISTED = "https://app.example";
 /** Number of wrong signatures after which a network is slowed down, by default. */
 const MAX_GUESSES = 20;
-/** Number of parallel guesses. It exceeds the number that may wait for a check. */
+/** Number of parallel guesses. It exceeds the number that may wait to be checked. */
 const CROWD = 24;
 
 type Caller = (path: string, call?: Call) => Promise<Reply>;

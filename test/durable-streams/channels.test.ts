@@ -1,5 +1,5 @@
-// Streams of channels as durable streams: either written by POST /event and read over the protocol
-// Durable Streams, or written over this protocol and read on sockets, in the history and by GET
+// Streams of channels as durable streams: either written by POST /event and read over the Durable
+// Streams protocol, or written over this protocol and read on sockets, in the history and by GET
 // /stream.
 
 import { Unpackr } from "msgpackr";

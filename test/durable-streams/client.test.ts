@@ -88,7 +88,7 @@ async function keepsRecords(t: Test, settings: readonly Settings[]): Promise<voi
   const worker = await writeModule("worker.mjs", WORKER);
   const headers = { "content-type": "application/json" };
   for (const url of urls) t.equal((await fetch(url, { method: "PUT", headers })).status, 201);
-  /** Number of records of each stream that a worker got an acknowledgement for. */
+  /** Number of acknowledged records of each stream. */
   const acknowledged = new Map(urls.map((url) => [url, 0]));
   for (let killed = 0; killed < 2 * WORKER_KILLS; killed++) {
     const url = urls[killed % urls.length] ?? "";

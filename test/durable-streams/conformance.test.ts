@@ -105,7 +105,7 @@ async function writesChannels(t: Test, nodes: readonly Broker[]): Promise<void> 
 
 t.before(() => writeModule("conformance.test.mjs", SUITE));
 
-t.jobs = 2; // most tests of the suite wait
+t.jobs = 2; // most of the suite's tests spend their time waiting
 
 t.test(
   "a node on the embedded store passes the conformance suite of Durable Streams",

@@ -1,4 +1,4 @@
-// Readers of streams whose last writes a Redis has lost: over HTTP, and with the SDK.
+// Readers of streams whose last writes Redis has lost: over HTTP, and with the SDK.
 
 import { once } from "node:events";
 import { createServer, request as forward } from "node:http";
@@ -11,7 +11,7 @@ import { signedPath } from "../support/signed-path.ts";
 import { type Call, callAt } from "./http-client.ts";
 
 const JSON_TYPE = { "content-type": "application/json" };
-/** Number of requests above which a reader has not made a pause between them. */
+/** Number of requests above which a reader cannot have paused between them. */
 const MAX_REQUESTS = 50;
 
 async function start(t: Test) {

@@ -177,7 +177,7 @@ t.test("an offset from before a stream was recreated is answered with 410", asyn
   t.equal((await call(path, { method: "DELETE" })).status, 204);
   t.equal((await put(path, "[2]")).status, 201);
   const url = await signedPath(broker, path, "read");
-  // More requests than readers are allowed at once: each of them must leave its place to the next.
+  // More requests than readers are allowed at once, so each must make room for the next one.
   for (const live of ["", "&live=long-poll", ...Array<string>(4).fill("&live=sse")]) {
     const query = `offset=${offset}${live}`;
     for (const reply of [

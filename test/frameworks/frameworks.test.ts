@@ -1,6 +1,6 @@
-// The code of the pages in docs/frameworks as apps: compiled and built by the tools of the
-// frameworks from the built package of the SDK, and used in Chromium with a real broker. Only
-// `npm run test:full` runs these tests; .ci/frameworks and .ci/runtimes install what they need.
+// The code of the pages in docs/frameworks as apps: compiled and built by the frameworks' tools
+// with the SDK's built package, and used in Chromium with a real broker. Only `npm run test:full`
+// runs these tests; .ci/frameworks and .ci/runtimes install what they need.
 
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -46,7 +46,7 @@ async function createApp(t: Test, sources: Sources): Promise<string> {
   return folder;
 }
 
-/** Starts a program of the packages in the folder of the app. */
+/** Starts a program of the packages in the app's folder. */
 function start(folder: string, [program = "", ...args]: readonly string[], variables = {}) {
   const env = { PATH: process.env.PATH, HOME: process.env.HOME, CI: "1", ...variables };
   const command = tieToParent(node, [join(packages, program), ...args]);
@@ -59,7 +59,7 @@ function start(folder: string, [program = "", ...args]: readonly string[], varia
   return { child, output: () => output };
 }
 
-/** Runs a program of the packages, which must succeed. */
+/** Runs a program of the packages. Throws if the program fails. */
 async function succeeds(t: Test, folder: string, command: readonly string[], variables = {}) {
   const { child, output } = start(folder, command, variables);
   const [exitCode] = await once(child, "close");
@@ -176,7 +176,7 @@ async function play(t: Test, broker: Broker, address: string): Promise<void> {
 
 const VITE = ["vite/bin/vite.js", "build", "--logLevel", "warn"];
 const APPS = {
-  // StrictMode mounts twice in builds for development only
+  // StrictMode mounts twice in development builds only
   "React in StrictMode": {
     sources: REACT,
     check: ["typescript/bin/tsc"],

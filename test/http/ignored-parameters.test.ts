@@ -1,5 +1,5 @@
-// The header jindou-ignored-parameters in refusals of callers and in replies of server-sent events,
-// on both transports.
+// The header jindou-ignored-parameters in refusals and in replies with server-sent events, on both
+// transports.
 
 import { spawnBroker } from "../support/broker.ts";
 import { t } from "../support/suite.ts";

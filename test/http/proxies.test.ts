@@ -34,7 +34,7 @@ interface Ports {
 interface Proxy {
   readonly name: string;
   readonly program: string;
-  /** Returns the whole configuration around the block of the page. */
+  /** Returns the complete configuration with the page's block in it. */
   wrap(block: string, folder: string): string;
   args(file: string, folder: string): readonly string[];
 }

@@ -1,4 +1,4 @@
-// Issuers that sign tokens of clients with packages that are not part of Jindou (.ci/packages).
+// Issuers that sign client tokens with packages that are not part of Jindou (.ci/packages).
 
 import { execFileSync } from "node:child_process";
 import { createPrivateKey } from "node:crypto";

@@ -270,7 +270,7 @@ t.test("database files that LMDB could not open are refused with a one-line mess
 const NO_FILE = /cannot be opened: it is not a regular file\. Move it away/;
 const NO_TARGET = /is a broken symbolic link \(its target is .*\)\. Mount or create/;
 
-/** Functions that create something else in place of a file of the data folder. */
+/** Functions that replace a file of the data folder with something else. */
 const replacements: Readonly<Record<string, (path: string) => void>> = {
   folder: (path) => mkdirSync(path),
   pipe: (path) => void spawnSync("mkfifo", [path]),
@@ -358,7 +358,7 @@ function programPackages(): readonly string[] {
 
 /**
  * Copies the built program to a folder that every user may read. The folder of this repository may
- * be readable only for its owner.
+ * be readable only by its owner.
  */
 async function readableProgram(t: Test): Promise<string> {
   const folder = await tempFolder(t);

@@ -70,7 +70,7 @@ async function untilReady({ child }: JindouProcess, url: string): Promise<void> 
 
 /**
  * Sends SIGTERM and returns the exit code, or "still running" if the process does not end within
- * its drain and grace.
+ * its drain and grace periods.
  */
 async function codeAfterSigterm({ child, exit }: JindouProcess) {
   child.kill("SIGTERM");

@@ -28,7 +28,7 @@ interface Situation {
   readonly make: (t: Test) => Promise<Settings>;
   /** Matches the sentence, from its beginning. */
   readonly sentence: RegExp;
-  /** True if the node does not wait, because the cause does not end by itself. */
+  /** True if the node does not wait, because waiting cannot fix the cause. */
   readonly lasts?: true;
   /** Reason why this machine cannot create the situation, `false` if it can. */
   readonly skip?: string | false;

@@ -206,14 +206,14 @@ t.test(
   },
 );
 
-/** A secret of the form that signs requests. It is Base64. */
+/** A secret that signs requests, which must be Base64. */
 const SIGNING_SECRET = "whsec_hunter2hunter2hunter2hunter2hunt";
 const KEYS = "/keys";
 const CONNECT = "/connect";
 const SEND = "/send";
 const RECEIVER = "/receiver";
 
-/** Text with every secret that a request contains. */
+/** Returns a text with every secret that the request contains. */
 function echoOf({ url, headers }: IncomingMessage): string {
   return `${url} ${headers["x-gateway"]} ${headers.authorization}`;
 }
@@ -228,7 +228,9 @@ const FAILURES: readonly ((request: IncomingMessage, response: ServerResponse) =
   (request) => request.socket.destroy(),
 ];
 
-/** A backend with hooks, keys and a receiver of webhooks. After `fail`, it only sends failures. */
+/**
+ * Starts a backend with hooks, keys and a webhook receiver. After `fail`, it sends only failures.
+ */
 async function startBackend(t: Test, keys: object) {
   const failed = new Map<string, number>();
   let isFailing = false;

@@ -43,7 +43,7 @@ function cpuSeconds(pid: number): number {
   return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_S;
 }
 
-/** Returns the CPU time after which the process of Node.js was first seen to handle signals. */
+/** Returns the CPU time after which the Node.js process was first seen to handle signals. */
 function secondsUntilHandled({ child }: JindouProcess, isInNamespace: boolean): Promise<number> {
   return new Promise((resolve, reject) => {
     const poll = setInterval(() => {

@@ -84,7 +84,7 @@ async function loadedSources(t: Test, settings: object): Promise<readonly string
     if (!url.startsWith("file:")) return [];
     const path = fileURLToPath(url);
     if (!path.startsWith(join(ROOT, "dist/"))) return [path];
-    if (!existsSync(`${path}.map`)) return []; // only code of the bundler
+    if (!existsSync(`${path}.map`)) return []; // only the bundler's own code
     return JSON.parse(readFileSync(`${path}.map`, "utf8")).sources as readonly string[];
   });
   return [...new Set(bundled)];

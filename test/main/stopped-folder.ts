@@ -26,12 +26,12 @@ export function forgetStop(path: string): void {
   writeFileSync(join(path, "heartbeat"), "");
 }
 
-// Layout of a database of LMDB (see database-check.ts).
+// Layout of an LMDB database (see database-check.ts).
 const PAGE = 4096;
 const PAGE_FLAGS_AT = 18;
 const ROOT_AT = 136;
 const TRANSACTION_AT = 152;
-/** Place of the number of a table's root page, from the end of the table's name. */
+/** Offset of the number of a table's root page from the end of the table's name. */
 const ROOT_OF_TABLE_AT = 40;
 
 /** Makes the root page of a table unreadable. */

@@ -1,4 +1,4 @@
-// Tests of the choice of the transport's driver at the start of a node, as a child process.
+// Tests of how a node chooses its transport driver on startup, as a child process.
 
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";

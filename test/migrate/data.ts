@@ -1,4 +1,4 @@
-// Data for tests of the migration: a few values of everything that a store can hold, and a function
+// Data for tests of the migration: a few values of every kind that a store can hold, and a function
 // that reads all of them through the Store port.
 
 import { createHash } from "node:crypto";

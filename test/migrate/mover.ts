@@ -1,5 +1,5 @@
-// Helpers of the tests of the migration: migrations with default settings, and Redis stores that
-// read the migrated data.
+// Helpers of the migration tests: migrations with default settings, and Redis stores that read the
+// migrated data.
 
 import type { Test } from "tap";
 import { Migration, type MoveEvents } from "../../src/migrate/migration.ts";

@@ -40,7 +40,7 @@ t.test("an error is logged with its stack", async (t) => {
   t.match(lines[0], { err: { stack: /logger\.test/ } });
 });
 
-/** Returns the lines that `write` logs in the form for people. */
+/** Returns the lines that `write` logs in the human-readable form. */
 function prettyLines(
   write: (logger: ReturnType<typeof createLogger>) => void,
   form: "pretty" | "coloured" = "pretty",

@@ -1,5 +1,5 @@
-// Tests of the check at the start that Redis lets a node use every command, key and topic. Each
-// test takes rights away from a real user of a real server.
+// Tests of the startup check that Redis lets a node use every command, key and topic. Each test
+// takes rights away from a real user of a real server.
 
 import { readdirSync, readFileSync } from "node:fs";
 import t, { type Test } from "tap";

@@ -1,6 +1,6 @@
 // Connections to Redis as docs/cluster.md describes them, each with real servers: TLS, a user with
 // exactly the rights on that page, Sentinels and their fail-over. Also the error messages of a node
-// whose connection is set up wrongly.
+// whose connection is misconfigured.
 
 import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
@@ -120,7 +120,7 @@ t.test(
   },
 );
 
-/** Creates the user of the page on the server. */
+/** Creates the page's ACL user on the server. */
 async function addUser(redis: RedisServer, rights = RIGHTS): Promise<void> {
   const client = redis.client();
   const words = ["reset", "on", `>${PASSWORD}`, ...rights];

@@ -140,7 +140,7 @@ t.test(
   },
 );
 
-// Calls the barrier itself, because the connection must be lost between two writes of one call.
+// Calls the barrier directly, because the connection must be lost between two writes of one call.
 t.test(
   "several writes are not confirmed if a connection to a primary was lost since the first write",
   async (t) => {

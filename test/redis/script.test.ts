@@ -1,5 +1,5 @@
 // The texts of the Lua files: the first lines of code bind the keys and arguments to names, and the
-// rest uses the names. No door shows this, because a script works with numbers too.
+// rest uses the names. No interface shows this, because a script also works with numbers.
 
 import { readdirSync, readFileSync } from "node:fs";
 import t from "tap";
@@ -14,7 +14,7 @@ const COMMENT = /\s*--.*$/;
 const LIBRARY_FUNCTION = /^local function \w+\(\w+, arguments\)$/;
 /** The statement that must precede all others in a function of a library, except plain reads. */
 const TAKE_GLOBALS = "if not call then take_globals() end";
-/** Matches a statement that assigns values to names. A call of Redis ends the first lines. */
+/** Matches a statement that assigns values to names. A Redis call ends the first lines. */
 const ASSIGNMENT = /^\s*(?:local )?\w+(?:, \w+)* = (?!.*\bredis\.)/;
 const PLAIN_VALUE = /tonumber\(\w+\[[^\]]*\]\)|unpack\((?:KEYS|ARGV|arguments)\b[^()]*\)/g;
 /** Matches a call with a key or an argument that has no name. */

@@ -1,5 +1,5 @@
 // The estimate of a server's clock after a reply that this node read late. The tests call the clock
-// itself, because with a whole store, one late reply among many would show only as a rare write
+// directly, because with a whole store, one late reply among many would show only as a rare write
 // that is rejected as too late.
 
 import { once } from "node:events";

@@ -161,7 +161,7 @@ t.test(
   async (t) => {
     const redis = await startRedis(t);
     const timeoutMs = 2000;
-    // The times of a round in which this process had to wait for the processor are not judged.
+    // A round in which this process had to wait for the processor is repeated, up to five times.
     let round = await sendWhileHeld(t, redis, timeoutMs);
     for (let at = 0; at < 5 && round.stalledMs > 0.05 * timeoutMs; at++)
       round = await sendWhileHeld(t, redis, timeoutMs);

@@ -59,7 +59,7 @@ globalThis.story = async (url) => {
 };
 `;
 
-/** Bundles index.js as an app of React Native does. The argument is the folder of the packages. */
+/** Bundles index.js as a React Native app does. The argument is the folder of the packages. */
 const BUNDLE = `import { createRequire } from "node:module";
 const packages = process.argv[2];
 const require = createRequire(packages + "/");

@@ -1,5 +1,5 @@
 // Starts a node from the environment, as the program does, but with an embedded store whose
-// database writes fail from a SIGUSR2 on. The variable FAULT says how (see `brittleDatabase`).
+// database writes fail after a SIGUSR2. The variable FAULT selects how (see `brittleDatabase`).
 
 import { loadSourcedConfig } from "../../src/config/load.ts";
 import { startNode } from "../../src/start.ts";

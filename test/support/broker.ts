@@ -157,8 +157,8 @@ export interface LaunchOptions {
 }
 
 /**
- * Options of a broker whose store flushes and deletes segments all the time, so that a kill is
- * likely to interrupt one of these operations.
+ * Options of a broker whose store flushes and deletes segments constantly, so that a kill is likely
+ * to interrupt one of these operations.
  */
 export const BUSY_STORE: LaunchOptions = {
   program: [...TYPESCRIPT_ARGS, fileURLToPath(new URL("busy-broker.ts", import.meta.url))],

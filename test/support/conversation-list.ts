@@ -1,4 +1,4 @@
-// Reads conversations of a store as tests compare them.
+// Reads a store's conversations in the form that tests compare.
 
 import type { ConversationHead } from "../../src/broker/model.ts";
 import type { ConversationRange, ConversationStore } from "../../src/broker/ports.ts";

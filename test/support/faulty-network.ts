@@ -1,6 +1,6 @@
 // A network between nodes and their Redis that tests can break. It can drop, repeat or delay
-// publications to one node, hold or close the node's connections, and leave connections open that
-// carry nothing. Bytes pass unchanged, one whole reply at a time. A node is recognised by its id,
+// publications to one node, hold or close the node's connections, and keep connections open that
+// pass no data. Bytes pass unchanged, one whole reply at a time. A node is recognised by its id,
 // which is part of the names of its connections. Owns the connections and the active faults.
 
 import { createServer, type Socket, connect as tcp } from "node:net";

@@ -71,7 +71,7 @@ export type ProblemKind =
   | "reorder"
   /** Id, seq or content differ from what was acknowledged or sent. */
   | "changed"
-  /** A message was shown at another seq than the acknowledged one. */
+  /** A message was shown at a different seq from the acknowledged one. */
   | "duplicate"
   /** Nobody sent the message. */
   | "unknown"

@@ -1,5 +1,5 @@
 // A backend that decides about logins and messages when `hooks.connect` and `hooks.send` call it.
-// It verifies each request with `verifyWebhook`, as a backend does.
+// It verifies each request with `verifyWebhook`, as a real backend does.
 
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";

@@ -1,5 +1,6 @@
-// Makes the HTTP calls of tests with node:http over kept connections, because `fetch` takes three
-// times the processor time. Owns the connections. Never retries a call and follows no redirect.
+// Makes the HTTP calls of tests with node:http over keep-alive connections, because `fetch` takes
+// three times the processor time. Owns the connections. Never retries a call and follows no
+// redirect.
 
 import { Agent, request } from "node:http";
 

@@ -1,4 +1,4 @@
-// Measurements that other load of the machine can only increase.
+// Measurements that other load on the machine can only increase.
 
 /**
  * Repeats a measurement until it is below `bound`, at most `attempts` times, and returns the least

@@ -1,4 +1,4 @@
-// The limits of logs for stores in tests.
+// Log limits for the stores in tests.
 
 export const LOG_LIMITS = {
   ...{ maxBytes: 16_777_216, maxRecords: 100_000, maxProducers: 64 },

@@ -271,7 +271,7 @@ export class NativeClient {
   }
 
   /**
-   * Sends an operation and resolves with its reply. Rejects on an ERROR, on a reply of another
+   * Sends an operation and resolves with its reply. Rejects on an ERROR, on a reply of a different
    * kind, when the connection ends, and after the timeout.
    */
   request<K extends Reply["kind"]>(kind: K, operation: Request): Promise<ReplyOf<K>> {

@@ -80,7 +80,7 @@ export async function checkPictures(t: Test, page: Page, name: string): Promise<
     const file = fileURLToPath(new URL(`${name}-${scheme}.webp`, IMAGES));
     if (process.env.JINDOU_TEST_PICTURES === "write") {
       await page.emulateMedia({ colorScheme: scheme });
-      await page.waitForTimeout(500); // charts are drawn again in the colours of the scheme
+      await page.waitForTimeout(500); // charts are redrawn in the scheme's colours
       await writeFile(file, await takePicture(page));
     }
     const { size } = await stat(file);

@@ -2,7 +2,7 @@
 // 32-bit state of the generator.
 
 /**
- * Characters of one to four UTF-8 bytes, without control characters and `@ # &`. The first 44 are
+ * Characters of one to four UTF-8 bytes, without control characters or `@ # &`. The first 44 are
  * ASCII.
  */
 const ALPHABET = [..."abcdefghijklmnopqrstuvwxyzABCXYZ0123456789-_. éßЖ群中€😀"];

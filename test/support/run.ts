@@ -1,4 +1,4 @@
-// Runs a program of a few lines in a process of its own.
+// Runs a program of a few lines in its own process.
 
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { once } from "node:events";

@@ -16,7 +16,7 @@ const START_MS = 120_000;
 export interface SentinelServers {
   /** Address of the Sentinel, for `redis.url`. */
   readonly url: string;
-  /** Name of the primary at the Sentinel, for `redis.sentinelName`. */
+  /** Name under which the Sentinel monitors the primary, for `redis.sentinelName`. */
   readonly name: string;
   /** Password of the Sentinel, for `redis.sentinelPassword`. */
   readonly password: string;

@@ -50,7 +50,7 @@ export class ShiftedClock {
   }
 }
 
-/** Starts the built program with the clock of its environment. */
+/** Options that start the built program with the clock in its environment. */
 export const SHIFTED: LaunchOptions = {
   program: [`--import=${PRELOAD}`, "dist/main.js", "start"],
 };

@@ -30,8 +30,8 @@ export interface StallingProxy {
 }
 
 /**
- * Starts a proxy in front of `port` on this machine. Port numbers in the replies of the server are
- * replaced as `ports` says (see `startClusterProxy`).
+ * Starts a proxy in front of `port` on this machine. Port numbers in the server's replies are
+ * replaced according to `ports` (see `startClusterProxy`).
  */
 export async function startStallingProxy(
   t: Pick<Test, "teardown">,

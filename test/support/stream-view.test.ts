@@ -1,4 +1,4 @@
-// The stream viewer of the tests builds the text from frames, and reports every violation of the
+// The tests' stream viewer builds the text from frames, and reports every violation of the
 // protocol's guarantees.
 
 import {

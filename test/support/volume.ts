@@ -1,7 +1,7 @@
 // Reduces the work of tests: by default, an eighth of the repetitions and a quarter of the
 // combinations are run. JINDOU_TEST_VOLUME=full (`npm run test:full`) runs all of them.
 
-/** True in the run of `npm run test:full`. */
+/** True under `npm run test:full`. */
 export const IS_FULL = process.env.JINDOU_TEST_VOLUME === "full";
 
 /**

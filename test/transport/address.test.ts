@@ -1,4 +1,4 @@
-// The text of addresses whose bytes a driver reports.
+// The text form of addresses that a driver reports as bytes.
 
 import { addressText } from "../../src/transport/address.ts";
 import { t } from "../support/suite.ts";

@@ -68,7 +68,7 @@ async function serve(t: Test, trustedProxies: readonly string[]) {
 
 interface Peer {
   readonly from?: string;
-  /** Bytes in front of the request. */
+  /** Bytes that precede the request. */
   readonly before?: Buffer;
   readonly forwardedFor?: readonly string[];
 }

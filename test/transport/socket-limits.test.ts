@@ -58,8 +58,8 @@ const head = (line: string, token: string, bytes = 2) =>
   `${line} HTTP/1.1\r\nhost: x\r\ntoken: ${token}\r\ncontent-length: ${bytes}\r\n\r\n`;
 
 /**
- * Writes each piece in a packet of its own. Returns the status, or `""` if the connection was
- * closed without a reply.
+ * Writes each piece in its own packet. Returns the status, or `""` if the connection was closed
+ * without a reply.
  */
 async function ask(t: Test, port: number, pieces: readonly string[]): Promise<string> {
   const client = new RawClient(t, port);

@@ -1,4 +1,4 @@
-// Tests of webhooks at a running node: calls, deliveries, failures and replays.
+// Tests of webhooks on a running node: calls, deliveries, failures and replays.
 
 import { execFileSync } from "node:child_process";
 import type { ServerResponse } from "node:http";
@@ -139,7 +139,7 @@ async function polledEvents({ call }: World): Promise<readonly ReceivedEvent[]> 
   }
 }
 
-/** Returns the first `count` events of the feed, as a stream of server-sent events has them. */
+/** Returns the first `count` events of the feed, read as server-sent events. */
 async function streamedEvents({ broker }: World, count: number): Promise<readonly ReceivedEvent[]> {
   const headers = { accept: "text/event-stream" };
   const response = await fetch(`http://127.0.0.1:${broker.apiPort}/events?after=oldest`, {

@@ -154,7 +154,7 @@ t.test("another node decides who needs a push if the deciding node freezes or di
   await other.kill();
   const client = redis.client();
   for (const lease of await client.keys("*:lease:*"))
-    await client.hset(lease, "ends", Date.now() + HOUR_MS); // as if Redis' clock was set back
+    await client.hset(lease, "ends", Date.now() + HOUR_MS); // as if Redis' clock had been set back
   await late;
   t.strictSame(await repeatedDecisions(holder, sent), [], "the remaining node continues to decide");
 });

@@ -1,5 +1,5 @@
-// A receiver of webhooks. It verifies every request with a third-party library, and replies as a
-// test chooses.
+// A webhook receiver. It verifies every request with a third-party library, and replies as a test
+// chooses.
 
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
@@ -24,8 +24,8 @@ export interface ReceivedRequest {
 }
 
 /**
- * Replies to a request. Returns the status to reply with, or `undefined` if the function has
- * replied itself or no reply must follow.
+ * Replies to a request. Returns the status to reply with, or `undefined` if the function replies
+ * itself or not at all.
  */
 export type Reply = (request: ReceivedRequest, response: ServerResponse) => number | undefined;
 

@@ -56,13 +56,13 @@ const FEED_START = new Array<EventPosition>(EVENT_PARTITIONS).fill(EVENTS_START)
 
 const inGroup = (id: string) => draftOf({ channel: { id, type: 2 } });
 
-/** Returns a group whose events are in another partition than those of `id`. */
+/** Returns a group whose events are in a different partition from those of `id`. */
 function groupApartFrom(id: string): string {
   const names = ["a", "b", "c"];
   return names.find((name) => bucketOf(`2:${name}`) !== bucketOf(`2:${id}`)) ?? "";
 }
 
-/** Returns a group whose events are in the partition of `id`. */
+/** Returns a group whose events are in the same partition as those of `id`. */
 function groupBeside(id: string): string {
   for (let at = 0; ; at++)
     if (bucketOf(`2:beside-${at}`) === bucketOf(`2:${id}`)) return `beside-${at}`;
@@ -414,7 +414,7 @@ t.test("after a restore changed its last event, a webhook reads the feed only on
   await store.append(draftOf());
   const from = (await store.newestEvents()).map(({ number, id }) => ({
     number,
-    id: Math.max(0, id - 1), // as if a restore had given the number to another event
+    id: Math.max(0, id - 1), // as if a restore had reused the number for a different event
   }));
   const batch = { max: 1, waitMs: 0 };
   const record = recordOf(receiver.url, { from, types: ["channel.created"], batch });

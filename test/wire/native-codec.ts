@@ -19,8 +19,8 @@ export const fromHex = (hex: string): Uint8Array => new Uint8Array(Buffer.from(h
 export const toHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString("hex");
 
 /**
- * Returns the FrameError that `run` throws, or `undefined` if it throws nothing. Throws any other
- * error again.
+ * Returns the FrameError that `run` throws, or `undefined` if it throws nothing. Rethrows any other
+ * error.
  */
 export function frameErrorOf(run: () => unknown): FrameError | undefined {
   try {

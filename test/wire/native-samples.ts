@@ -1,6 +1,6 @@
 // Golden frames of the native protocol: values of each kind, the same values as plain arrays, and
-// their bytes. A change here is a change of the wire format, which deployed clients would not
-// understand.
+// their bytes. A change here changes the wire format, so that deployed clients no longer understand
+// it.
 
 import type { Operation, Push, Reply } from "../../src/protocol/protocol.ts";
 import { ALICE, GROUP, GROUPED, HI, PERSONAL, type Sample } from "./native-sample-values.ts";

@@ -1,6 +1,6 @@
 // Golden frames of streams, events, commands, conversations and presence watches, in the form of
-// native-samples.ts. A change here is a change of the wire format, which deployed clients would not
-// understand.
+// native-samples.ts. A change here changes the wire format, so that deployed clients no longer
+// understand it.
 
 import type { ChannelEvent } from "../../src/broker/model.ts";
 import type { Operation, Push, Reply } from "../../src/protocol/protocol.ts";

@@ -241,7 +241,9 @@ async function sendSome(count: number): Promise<void> {
     }
 }
 
-/** Sends messages while no file descriptor is free, and as many again when some are free. */
+/**
+ * Sends messages while no file descriptor is free, and the same number again when some are free.
+ */
 async function starve(count: number): Promise<void> {
   const fds: number[] = [];
   try {
@@ -252,7 +254,7 @@ async function starve(count: number): Promise<void> {
   await sendSome(count);
   for (const fd of fds) fs.closeSync(fd);
   await sendSome(count);
-  process.exit(); // not an orderly end: acknowledged messages are only in the WAL
+  process.exit(); // not an orderly shutdown: acknowledged messages are only in the WAL
 }
 
 /** Creates a group whose members need more space than the limit allows. */

@@ -6,7 +6,7 @@ import { draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { openStore, storeIn, testFolder } from "./folder.ts";
 
-const COUNT = 1200; // more than the keys of one event-loop turn
+const COUNT = 1200; // more keys than one event-loop turn handles
 
 const draft = (i: number) =>
   draftOf({

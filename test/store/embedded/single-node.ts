@@ -1,5 +1,5 @@
-// A single node as the wiring of a server creates it, without the server: the embedded store, a
-// cluster of one node and the session directory. State: the events that its listener received.
+// A single node, wired as in a server but without the server: the embedded store, a cluster of one
+// node and the session directory. State: the events that its listener received.
 
 import type { Test } from "tap";
 import type { ClusterEvent } from "../../../src/broker/ports.ts";

@@ -24,7 +24,7 @@ export type Start = (t: Test, over?: Partial<InboxOptions>) => Promise<InboxBenc
 export const retry = (over: Parameters<typeof commandOf>[0] = {}) =>
   commandOf({ clientMsgNo: "c-1", ...over });
 
-/** Sends a command whose copy for `uid` cannot be put and stays pending. */
+/** Sends a command whose copy for `uid` cannot be put into the inbox and stays pending. */
 async function leavePending(
   { inbox, link }: InboxBench,
   uid: string,

@@ -1,5 +1,5 @@
-// Managers' passwords and tokens, and leases on Redis, in addition to the contract: the stored time
-// ends a token, and its key expires later. A lease has one owner.
+// Managers' passwords and tokens, and leases on Redis, in addition to the contract: a token ends at
+// its stored time, and its key expires later. A lease has one owner.
 
 import t from "tap";
 import { codeOf } from "../../contract/store-fixture.ts";

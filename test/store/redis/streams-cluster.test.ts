@@ -1,6 +1,6 @@
-// Streams on a Redis Cluster, where the users of a personal channel are in other slots than the
-// channel. Whatever happens between a script and the notification of the users, each user receives
-// every event exactly once in the end.
+// Streams on a Redis Cluster, where the users of a personal channel are in different slots from the
+// channel. Whatever happens between a script and the notification of the users, each user
+// eventually receives every event exactly once.
 
 import t, { type Test } from "tap";
 import { bucketOf } from "../../../src/broker/log-frame.ts";

@@ -1,4 +1,4 @@
-// The files of the store are readable only by its own user.
+// The store's files are readable only by the user who runs it.
 
 import { chmodSync, mkdirSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
