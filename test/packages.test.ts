@@ -60,7 +60,7 @@ const RESOLUTIONS = {
 const LONG = { timeout: 900_000 };
 
 t.test(
-  "the packages of the broker, of the client and for backends work after installation in an empty project",
+  "the broker, client and backend packages work after installation in an empty project",
   LONG,
   async (t) => {
     const copy = await freshCopy(t);
@@ -89,7 +89,7 @@ t.test(
     await t.test("a CommonJS app that loads the client compiles and runs", (t) =>
       loadsFromCommonJs(t, app),
     );
-    await t.test("the client's types contain no types of the server", (t) => hasOwnTypes(t, app));
+    await t.test("the client's types contain no server types", (t) => hasOwnTypes(t, app));
     await t.test("stack traces of the client name the lines of its sources", (t) =>
       leadsToSources(t, app),
     );
@@ -344,11 +344,7 @@ async function hasOwnTypes(t: Test, app: string): Promise<void> {
   const folder = join(app, "node_modules/jindou-client");
   const types = await readFile(join(folder, "index.d.cts"), "utf8");
   t.notMatch(types, /\[(spec|decisions|issue)/, "no comment cites the server's specification");
-  t.notMatch(
-    types,
-    /ChannelInfo|SessionRecord|firstMessageId/,
-    "no type of the server is exported",
-  );
+  t.notMatch(types, /ChannelInfo|SessionRecord|firstMessageId/, "no server type is exported");
 }
 
 async function leadsToSources(t: Test, app: string): Promise<void> {

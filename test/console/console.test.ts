@@ -41,7 +41,7 @@ t.test("the compressed files of the console take up at most 120 KiB", async (t) 
 });
 
 t.test(
-  "in protected mode the operator needs no log-in, and finds out why a client was closed, which group is the busiest and whether a message was stored",
+  "in protected mode, an operator needs no login and can find out why a client was closed, which group is the busiest and whether a message was stored",
   async (t) => {
     const world = await startWorld(t);
     await world.join(t, "ann", { flag: 1, deviceId: "browser-7" });
@@ -340,7 +340,7 @@ async function startProxy(t: Test, ports: readonly number[]): Promise<string> {
 }
 
 t.test(
-  "behind a proxy that alternates between three nodes, figures of nodes are not mixed, and a session on any node can be shown and ended",
+  "behind a proxy that alternates between three nodes, the nodes' figures are not mixed, and a session on any node can be shown and ended",
   async (t) => {
     const redis = await startRedis(t);
     const names = ["n1", "n2", "n3"];
@@ -451,7 +451,7 @@ async function fillForPictures(t: Test, world: World): Promise<() => Promise<voi
 }
 
 t.test(
-  "the docs have pictures of three pages of the console, light and dark",
+  "the docs have pictures of three console pages, light and dark",
   { timeout: 300_000 },
   async (t) => {
     const isWriting = process.env.JINDOU_TEST_PICTURES === "write";

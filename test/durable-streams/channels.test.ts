@@ -346,7 +346,7 @@ t.test("a client token allows only what its user has permission to read or write
   });
   const impostor = { method: "PUT", headers: { "jindou-from": "bot" } };
   t.equal((await viewerCall(path, "alice", impostor)).status, 201);
-  t.match(await stored(noOf(path)), { from_uid: "alice" }, "the token decides who sends");
+  t.match(await stored(noOf(path)), { from_uid: "alice" }, "the token determines the sender");
   t.equal((await viewerCall(path, "alice", { method: "POST", body: "[1]" })).status, 204);
   const other = await viewerCall(path, "bot", { method: "POST", body: "[2]" });
   t.match(
@@ -395,7 +395,7 @@ t.test("a token with the claim jd allows only the channels that the claim names"
   t.same(await codes({}), [200, 204, 200], "a token without the claim jd allows everything");
 });
 
-t.test("a write with a signed URL is made in the name of the URL's user", async (t) => {
+t.test("a write with a signed URL is made on behalf of the URL's user", async (t) => {
   const path = newPath();
   const refused = await broker.call("/v1/sign", { path, access: "write", expires_in: 60 });
   t.match(refused, { status: 400, body: { details: [{ path: "from_uid" }] } });
@@ -615,75 +615,81 @@ t.test("a fork of a channel's stream does not change when the source changes", a
   t.equal((await byUrl(tokenOf("alice"))).status, 201, "a member may read the source");
 });
 
-t.test("a source that the caller may not read is answered like a missing source", async (t) => {
-  const node = await startBroker(t, { ...JWT, JINDOU_API_DIALECT: "wukongim" });
-  await createPeople(node);
-  const source = "/v1/stream/channel/2/lab/source";
-  const created = { method: "PUT", body: "[1]", headers: { ...BOT, ...JSON_TYPE } };
-  t.equal((await callAt(node.apiPort, source, created)).status, 201);
-  const url = await signedPath(node, "/v1/stream/fork-of-source", "write");
-  const fork = (headers: Call["headers"], from = source) =>
-    callAt(node.clientPort, url, {
-      ...{ method: "PUT", headers: { "stream-forked-from": from, ...headers } },
-    });
-  const missing = await fork(tokenOf("alice"), `${source}-that-is-missing`);
-  t.match(missing.json, { status: 404, code: "stream_unknown" });
-  const jd = { read: ["2:other"], send: [] };
-  const elsewhere = await mint(HMAC_KEY, { sub: "alice", jd });
-  const isLikeMissing = async (name: string, headers: Call["headers"]) => {
-    const { status, json } = await fork(headers);
-    t.same({ status, json }, { status: 404, json: missing.json }, name);
-  };
-  await isLikeMissing("no credential for the source", {});
-  await isLikeMissing("not a member", tokenOf("eve"));
-  await isLikeMissing("a wrong token", { ...tokenOf("alice"), "x-token": "wrong" });
-  await isLikeMissing("a token for another channel", { "x-uid": "alice", "x-token": elsewhere });
-  await isLikeMissing("a wrong signature", { "jindou-fork-sig": "wrong" });
-  const account = { channel_id: "alice", channel_type: 1 };
-  await node.call("/channel/info", { ...account, ban: 1 });
-  await isLikeMissing("a banned user", tokenOf("alice"));
-  await node.call("/channel/info", { ...account, ban: 0 });
-  t.equal((await fork(tokenOf("alice"))).status, 201, "a member may read the source");
-});
+t.test(
+  "a fork of a source that the caller may not read is answered like one of a missing source",
+  async (t) => {
+    const node = await startBroker(t, { ...JWT, JINDOU_API_DIALECT: "wukongim" });
+    await createPeople(node);
+    const source = "/v1/stream/channel/2/lab/source";
+    const created = { method: "PUT", body: "[1]", headers: { ...BOT, ...JSON_TYPE } };
+    t.equal((await callAt(node.apiPort, source, created)).status, 201);
+    const url = await signedPath(node, "/v1/stream/fork-of-source", "write");
+    const fork = (headers: Call["headers"], from = source) =>
+      callAt(node.clientPort, url, {
+        ...{ method: "PUT", headers: { "stream-forked-from": from, ...headers } },
+      });
+    const missing = await fork(tokenOf("alice"), `${source}-that-is-missing`);
+    t.match(missing.json, { status: 404, code: "stream_unknown" });
+    const jd = { read: ["2:other"], send: [] };
+    const elsewhere = await mint(HMAC_KEY, { sub: "alice", jd });
+    const isLikeMissing = async (name: string, headers: Call["headers"]) => {
+      const { status, json } = await fork(headers);
+      t.same({ status, json }, { status: 404, json: missing.json }, name);
+    };
+    await isLikeMissing("no credential for the source", {});
+    await isLikeMissing("not a member", tokenOf("eve"));
+    await isLikeMissing("a wrong token", { ...tokenOf("alice"), "x-token": "wrong" });
+    await isLikeMissing("a token for another channel", { "x-uid": "alice", "x-token": elsewhere });
+    await isLikeMissing("a wrong signature", { "jindou-fork-sig": "wrong" });
+    const account = { channel_id: "alice", channel_type: 1 };
+    await node.call("/channel/info", { ...account, ban: 1 });
+    await isLikeMissing("a banned user", tokenOf("alice"));
+    await node.call("/channel/info", { ...account, ban: 0 });
+    t.equal((await fork(tokenOf("alice"))).status, 201, "a member may read the source");
+  },
+);
 
-t.test("viewers get a note for the rest of a long stream and for a long message", async (t) => {
-  const client = await clientOf(t, "alice");
-  const path = newPath();
-  const no = noOf(path);
-  const piece = "ä".repeat(10_000);
-  t.equal((await put(path, piece, TEXT_TYPE)).status, 201);
-  const live = client.stream({ channel: group("lab"), clientMsgNo: no });
-  await live.ready();
-  for (let count = 0; count < 5; count++) await post(path, piece, TEXT_TYPE);
-  t.equal((await post(path, "", { "stream-closed": "true" })).status, 204);
-  const whole = await call(path);
-  t.equal(whole.text, piece.repeat(6));
-  const seen = await live.finished;
-  const notice = JSON.stringify({ truncated: 1, log: path });
-  t.match(seen, { state: "closed", nextIndex: 8, notes: [{ type: "record", data: notice }] });
-  t.equal(seen.notes.length, 1);
-  const { stream } = await stored(no);
-  t.match(stream, { state: "closed", next_index: 8, truncated: 1, log: path });
-  t.equal(stream.text, "ä".repeat(32_768));
-  const large = newPath();
-  t.equal((await put(large, JSON.stringify([{ blob: "x".repeat(70_000) }, 2]))).status, 201);
-  t.equal((await close(large)).status, 204);
-  const { stream: noted } = await stored(noOf(large));
-  t.match(noted.events, [
-    { index: 1, type: "record", data: JSON.stringify({ truncated: 1, log: large }) },
-    { index: 2, type: "record", data: "2" },
-  ]);
-  t.equal((await call(large)).json[0].blob.length, 70_000);
-  const padded = newPath();
-  t.equal((await put(padded)).status, 201);
-  const record = JSON.stringify({ type: "text-delta", delta: "x", pad: "y".repeat(400_000) });
-  for (let count = 0; count < 3; count++) t.equal((await post(padded, record)).status, 204);
-  t.equal((await close(padded)).status, 204);
-  const { stream: cut } = await stored(noOf(padded));
-  t.match(cut, { text: "xxx", truncated: 1, log: padded }, "unseen parts of records count too");
-});
+t.test(
+  "viewers get a note in place of the rest of a long stream and of a long record",
+  async (t) => {
+    const client = await clientOf(t, "alice");
+    const path = newPath();
+    const no = noOf(path);
+    const piece = "ä".repeat(10_000);
+    t.equal((await put(path, piece, TEXT_TYPE)).status, 201);
+    const live = client.stream({ channel: group("lab"), clientMsgNo: no });
+    await live.ready();
+    for (let count = 0; count < 5; count++) await post(path, piece, TEXT_TYPE);
+    t.equal((await post(path, "", { "stream-closed": "true" })).status, 204);
+    const whole = await call(path);
+    t.equal(whole.text, piece.repeat(6));
+    const seen = await live.finished;
+    const notice = JSON.stringify({ truncated: 1, log: path });
+    t.match(seen, { state: "closed", nextIndex: 8, notes: [{ type: "record", data: notice }] });
+    t.equal(seen.notes.length, 1);
+    const { stream } = await stored(no);
+    t.match(stream, { state: "closed", next_index: 8, truncated: 1, log: path });
+    t.equal(stream.text, "ä".repeat(32_768));
+    const large = newPath();
+    t.equal((await put(large, JSON.stringify([{ blob: "x".repeat(70_000) }, 2]))).status, 201);
+    t.equal((await close(large)).status, 204);
+    const { stream: noted } = await stored(noOf(large));
+    t.match(noted.events, [
+      { index: 1, type: "record", data: JSON.stringify({ truncated: 1, log: large }) },
+      { index: 2, type: "record", data: "2" },
+    ]);
+    t.equal((await call(large)).json[0].blob.length, 70_000);
+    const padded = newPath();
+    t.equal((await put(padded)).status, 201);
+    const record = JSON.stringify({ type: "text-delta", delta: "x", pad: "y".repeat(400_000) });
+    for (let count = 0; count < 3; count++) t.equal((await post(padded, record)).status, 204);
+    t.equal((await close(padded)).status, 204);
+    const { stream: cut } = await stored(noOf(padded));
+    t.match(cut, { text: "xxx", truncated: 1, log: padded }, "unseen parts of records count too");
+  },
+);
 
-t.test("a range of a channel's stream has the same bytes after a kill of the node", async (t) => {
+t.test("a range of a channel's stream has the same bytes after the node was killed", async (t) => {
   const folder = await tempFolder(t);
   const settings = await driverSettings(folder);
   let node = await spawnBroker(t, settings, folder);

@@ -148,7 +148,7 @@ t.test(
   },
 );
 
-t.test("the transport of AI SDK streams an answer through a signed URL", async (t) => {
+t.test("the AI SDK's transport streams an answer through a signed URL", async (t) => {
   const { call, apiPort } = await startBroker(t);
   const { toDurableStreamResponse, createDurableChatTransport } = await importPackage(
     "@durable-streams/aisdk-transport/dist/index.js",
@@ -186,7 +186,7 @@ t.test("the transport of AI SDK streams an answer through a signed URL", async (
   t.match(body, { state: "closed", text: "Hello" });
 });
 
-t.test("the transport of TanStack AI reads the session of a chat", async (t) => {
+t.test("TanStack AI's transport reads a chat session", async (t) => {
   const { call } = await startBroker(t);
   const { toDurableChatSessionResponse, materializeSnapshotFromDurableStream } =
     await importPackage("@durable-streams/tanstack-ai-transport/dist/index.js");

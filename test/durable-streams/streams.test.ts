@@ -193,7 +193,7 @@ t.test("an offset from before a stream was recreated is answered with 410", asyn
   t.equal((await call(`${path}?offset=-1`)).text, "[2]");
 });
 
-t.test("a reader at the end of a stream gets the head of the reply at once", async (t) => {
+t.test("a reader at the end of a stream gets the response head at once", async (t) => {
   const path = "/v1/stream/quiet";
   t.equal((await put(path)).status, 201);
   for (const offset of ["-1", "now"]) {

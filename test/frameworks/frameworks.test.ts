@@ -193,7 +193,7 @@ const APPS = {
 } as const;
 
 for (const [name, { sources, check, bundle, variables }] of Object.entries(APPS))
-  t.test(`the example of ${name} compiles, and its app works in Chromium`, LONG, async (t) => {
+  t.test(`the ${name} example compiles, and its app works in Chromium`, LONG, async (t) => {
     const folder = await createApp(t, sources);
     await succeeds(t, folder, check);
     await succeeds(t, folder, bundle, variables);
@@ -202,7 +202,7 @@ for (const [name, { sources, check, bundle, variables }] of Object.entries(APPS)
     await play(t, broker, `${address}?url=${urlOf(broker)}&uid=amy&token=amy-token`);
   });
 
-t.test("the example of Angular compiles, and its app works in Chromium", LONG, async (t) => {
+t.test("the Angular example compiles, and its app works in Chromium", LONG, async (t) => {
   const folder = await createApp(t, ANGULAR);
   await succeeds(t, folder, ["@angular/compiler-cli/bundles/src/bin/ngc.js"]);
   await build({
@@ -215,7 +215,7 @@ t.test("the example of Angular compiles, and its app works in Chromium", LONG, a
 });
 
 for (const bundler of ["turbopack", "webpack"])
-  t.test(`the app of Next.js, built by ${bundler}, works in Chromium`, LONG, async (t) => {
+  t.test(`the Next.js app, built by ${bundler}, works in Chromium`, LONG, async (t) => {
     const folder = await createApp(t, NEXT);
     const broker = await startLobby(t);
     const variables = {
@@ -236,7 +236,7 @@ for (const bundler of ["turbopack", "webpack"])
     t.same(body.connections, [], "the route has closed its client");
   });
 
-t.test("the bundles of webpack work in Node.js 20 and 24 and in Chromium", LONG, async (t) => {
+t.test("webpack's bundles work in Node.js 20 and 24 and in Chromium", LONG, async (t) => {
   const folder = await createApp(t, {
     "package.json": '{"private":true}',
     "talk.mjs": `import { connect, group } from "jindou-client";\n${TALK}`,

@@ -218,7 +218,7 @@ const BODY = '["alice","bob"]';
 
 for (const { program, args, expected, failed, isCompatOnly = false } of GENERATORS)
   t.test(
-    `${[program, ...args("").slice(0, 1)].join(" ")} gets every reply of ${isCompatOnly ? "api.compatListen" : "the API's listeners"}`,
+    `${[program, ...args("").slice(0, 1)].join(" ")} gets every reply from ${isCompatOnly ? "api.compatListen" : "the API's listeners"}`,
     { skip: missing(program) },
     async (t) => {
       const port = await freePort();

@@ -139,7 +139,7 @@ const casesOf = (algorithms: readonly string[]): readonly Case[] => [
   caseOf("the sub of Auth0", "ok", { claims: { sub: "auth0|65f0" } }),
 ];
 
-t.test("valid tokens of three packages are accepted, and all others are refused", async (t) => {
+t.test("valid tokens from three packages are accepted, and all others are refused", async (t) => {
   for (const { name, algorithms, sign } of ISSUERS)
     await t.test(name, async (t) => {
       const cases = casesOf(algorithms);
@@ -158,4 +158,4 @@ t.test("valid tokens of three packages are accepted, and all others are refused"
 });
 
 if (ISSUERS.length < 3)
-  t.test("valid tokens of PyJWT are accepted", { skip: "pip is missing" }, async () => {});
+  t.test("valid tokens from PyJWT are accepted", { skip: "pip is missing" }, async () => {});

@@ -222,7 +222,7 @@ t.test("a node with a damaged page reports it, starts, and serves the other data
   const members = await node.call("/channel/members?channel_id=intact&channel_type=2");
   t.match(members, { status: 200 });
   t.match(JSON.stringify(members.body), "alice");
-  t.equal((await node.call("/readyz")).status, 200, "the node goes on");
+  t.equal((await node.call("/readyz")).status, 200, "the node keeps running");
   await node.kill();
 });
 
@@ -380,7 +380,7 @@ function asUser(program: string, uid: number, gid: number): LaunchOptions {
 const modeOf = (path: string) => (statSync(path).mode & 0o7777).toString(8);
 
 t.test(
-  "a volume that is shared through a group stays usable by every uid of the group",
+  "a volume that is shared through a group stays usable by every uid in the group",
   isRoot ? {} : { skip: "only root can start a process as another user" },
   async (t) => {
     const program = await readableProgram(t);

@@ -177,7 +177,7 @@ t.test(
   },
 );
 
-t.test("a second node on a folder in use is refused before it has read the database", async (t) => {
+t.test("a second node on a folder in use is refused before it reads the database", async (t) => {
   const path = await killedFolder(t);
   const owner = await spawnBroker(t, {}, path);
   const second = await startNode(t, { JINDOU_STORE_PATH: path }, HANGING);

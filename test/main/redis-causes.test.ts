@@ -96,7 +96,7 @@ t.jobs = 4;
 
 const SITUATIONS: readonly Situation[] = [
   {
-    title: "a Redis that has as many clients as it accepts",
+    title: "a Redis that has reached its client limit",
     make: (t) => redisAfter(t, (client) => client.config("SET", "maxclients", "1")),
     sentence: /^Redis has reached its maxclients .*ERR max number of clients.*Raise maxclients/,
   },
@@ -113,13 +113,13 @@ const SITUATIONS: readonly Situation[] = [
     lasts: true,
   },
   {
-    title: "a certificate of an unknown authority",
+    title: "a certificate from an unknown authority",
     make: async (t) => url(`rediss://127.0.0.1:${await startWithTls(t, "no")}`),
     sentence: /^this node does not trust the certificate .*self-signed.*Set redis\.caFile/,
     lasts: true,
   },
   {
-    title: "a certificate of another authority",
+    title: "a certificate from a different authority",
     make: async (t) => ({
       ...url(`rediss://127.0.0.1:${await startWithTls(t, "no")}`),
       JINDOU_REDIS_CA_FILE: tlsFile("other-cert.pem"),
@@ -128,7 +128,7 @@ const SITUATIONS: readonly Situation[] = [
     lasts: true,
   },
   {
-    title: "a certificate for another host",
+    title: "a certificate for a different host",
     make: async (t) => ({
       ...url(`rediss://127.0.0.2:${await startWithTls(t, "no")}`),
       JINDOU_REDIS_CA_FILE: tlsFile("cert.pem"),
@@ -320,7 +320,7 @@ const SITUATIONS: readonly Situation[] = [
     lasts: true,
   },
   {
-    title: "a server that never answers",
+    title: "a server that never replies",
     make: (t) =>
       listening(
         t,

@@ -51,7 +51,7 @@ function prettyLines(
   return lines.join("").trimEnd().split("\n");
 }
 
-t.test("a log line for people has time, level, room, message, reason and fields", async (t) => {
+t.test("a human-readable log line has time, level, room, message, reason and fields", async (t) => {
   const [line] = prettyLines((logger) =>
     roomLogger(logger, "redis").warn(
       { reason: "it is away. Start it", waitedS: 3, name: "two words", sub: { a: 1 } },
@@ -64,7 +64,7 @@ t.test("a log line for people has time, level, room, message, reason and fields"
 });
 
 t.test(
-  "a log line for people has the stack if its level is error, but not if it is warn",
+  "a human-readable log line has the stack if its level is error, but not if it is warn",
   async (t) => {
     const err = new Error("oops");
     const [warning, line, frame, ...frames] = prettyLines((logger) => {
@@ -77,7 +77,7 @@ t.test(
   },
 );
 
-t.test("a log line for people shows neither secrets nor control characters", async (t) => {
+t.test("a human-readable log line shows neither secrets nor control characters", async (t) => {
   const [line, masked, ...more] = prettyLines((logger) => {
     logger.info({ text: "a\u001b[2Jhunter2\nb" }, "Printed");
     logger.info({ port: 5200 }, "Listening");
@@ -88,7 +88,7 @@ t.test("a log line for people shows neither secrets nor control characters", asy
   t.same(more, []);
 });
 
-t.test("a terminal shows log lines in the form for people, in colour if allowed", async (t) => {
+t.test("a terminal shows log lines in human-readable form, in colour if allowed", async (t) => {
   const terminal = { isTerminal: true, mayHaveColours: true };
   const pipe = { ...terminal, isTerminal: false };
   t.equal(logForm("auto", terminal), "coloured");

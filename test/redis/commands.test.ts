@@ -41,7 +41,7 @@ function filesOf(extension: string): readonly URL[] {
   return names.filter((name) => name.endsWith(extension)).map((name) => new URL(name, SRC));
 }
 
-t.test("the check at the start covers every command that scripts and calls use", async (t) => {
+t.test("the startup check covers every command that scripts and calls use", async (t) => {
   const used = new Set<string>();
   const listed = (await (await startRedis(t)).client().command("LIST")) as readonly string[];
   const redisCommands = new Set(listed.map((name) => name.toUpperCase()));

@@ -170,7 +170,7 @@ t.test(
     t.teardown(() => {
       performance.now = realNow;
     });
-    performance.now = () => realNow() - 60_000; // to the link, this looks like a step of Redis' clock
+    performance.now = () => realNow() - 60_000; // looks like a step of Redis' clock
     t.equal(await codeOf(link.write("set", "key", "2")), "too_late");
     t.equal(String(await link.call("get", "key")), "1", "the late write changed nothing");
     t.equal(

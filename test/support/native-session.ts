@@ -307,7 +307,7 @@ export class NativeClient {
   /** Waits for the next live message and returns it. Rejects like `waitFor`. */
   async nextMessage(): Promise<Message> {
     const push = await this.nextPush(({ kind }) => kind === "message");
-    if (push.kind !== "message") throw new Error("nextPush returned a push of another kind");
+    if (push.kind !== "message") throw new Error("nextPush returned a push of a different kind");
     return push.message;
   }
 

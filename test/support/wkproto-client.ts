@@ -249,7 +249,7 @@ export function wkprotoPortOf(broker: Ports): number {
 
 /** Returns the port for WKProto over TCP. */
 export function tcpPortOf({ wkprotoPort }: Ports): number {
-  if (wkprotoPort === undefined) throw new Error("the broker has no listener for WKProto");
+  if (wkprotoPort === undefined) throw new Error("the broker has no TCP listener for WKProto");
   return wkprotoPort;
 }
 

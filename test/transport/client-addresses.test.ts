@@ -169,7 +169,7 @@ for (const [hops, client] of [
     },
   );
 
-t.test("each request on a connection of a proxy has its own client address", async (t) => {
+t.test("each request on a proxy's connection has its own client address", async (t) => {
   const { port } = await serve(t, TRUSTED);
   const client = new RawClient(t, port);
   client.write(request("/", { forwardedFor: ["203.0.113.1"] }));

@@ -52,7 +52,7 @@ t.test("text and binary frames of one turn keep their order", async (t) => {
   t.strictSame(order, ["t1", "b2", "t3"]);
 });
 
-t.test("replies from within a handler keep their order", async (t) => {
+t.test("replies sent within a handler keep their order", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     received: ({ connection }, data) => connection.send(`answer ${data}`),
   });

@@ -437,7 +437,7 @@ t.test(
   },
 );
 
-t.test("publications to readers that read nothing stay within the limit of the node", async (t) => {
+t.test("publications to readers that read nothing stay within the node's limit", async (t) => {
   const READERS = 20;
   const maxBufferedBytesTotal = 2_000_000;
   const { seen, endpoint } = socketEndpoint({

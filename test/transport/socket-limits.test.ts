@@ -93,7 +93,7 @@ for (const [name, status, pieces] of [
   });
 
 t.test(
-  "connections that HEAD leaves open use at most half of an address's limit of calls without a credential",
+  "connections that HEAD leaves open use at most half of an address's limit on calls without a credential",
   async (t) => {
     const route = { method: "GET", path: "/public", isPublic: true, handle: ok } as const;
     const port = await serve(t, [route, ...routesWith(ok, text("no", 401))]);
@@ -174,23 +174,26 @@ t.test(
   },
 );
 
-t.test("a body is limited by the lower of the limits of its route and its endpoint", async (t) => {
-  const common = { method: "POST", handle: ok } as const;
-  const port = await serve(t, [
-    { ...common, path: "/small", maxBodyBytes: 10 },
-    { ...common, path: "/large", maxBodyBytes: 1_000_000 },
-  ]);
-  const sized = (path: string, bytes: number) => [
-    head(`POST ${path}`, "", bytes) + "x".repeat(bytes),
-  ];
-  const chunked =
-    "POST /small HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nb\r\n12345678901\r\n";
-  t.equal(await ask(t, port, sized("/small", 10)), "200");
-  t.equal(await ask(t, port, sized("/small", 11)), "413");
-  t.equal(await ask(t, port, [chunked]), "413");
-  t.equal(await ask(t, port, sized("/large", 1000)), "200");
-  t.equal(await ask(t, port, sized("/large", 1001)), "413");
-});
+t.test(
+  "a body is limited by its route's or its endpoint's limit, whichever is lower",
+  async (t) => {
+    const common = { method: "POST", handle: ok } as const;
+    const port = await serve(t, [
+      { ...common, path: "/small", maxBodyBytes: 10 },
+      { ...common, path: "/large", maxBodyBytes: 1_000_000 },
+    ]);
+    const sized = (path: string, bytes: number) => [
+      head(`POST ${path}`, "", bytes) + "x".repeat(bytes),
+    ];
+    const chunked =
+      "POST /small HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nb\r\n12345678901\r\n";
+    t.equal(await ask(t, port, sized("/small", 10)), "200");
+    t.equal(await ask(t, port, sized("/small", 11)), "413");
+    t.equal(await ask(t, port, [chunked]), "413");
+    t.equal(await ask(t, port, sized("/large", 1000)), "200");
+    t.equal(await ask(t, port, sized("/large", 1001)), "413");
+  },
+);
 
 t.test(
   "a reply after an asynchronous credential check is written in one corked write",

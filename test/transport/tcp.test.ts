@@ -165,7 +165,7 @@ t.test("a client that reads too slowly is closed, and its frames have no gap", a
   }
 });
 
-t.test("the budget of unread bytes of a user covers its clients on all listeners", async (t) => {
+t.test("a user's budget of unread bytes covers the user's clients on all listeners", async (t) => {
   const limits = { maxBufferedBytes: 4_000_000, maxBufferedBytesPerUser: 3_000_000 };
   const { seen, endpoint, clients, port } = await serve(t, { endpoint: limits });
   const { port: webPort } = await startListener(t, { sockets: endpoint }, { clients });

@@ -207,7 +207,7 @@ t.test("a frame over the limit closes only its connection", async (t) => {
   t.strictSame(fine.closed, []);
 });
 
-t.test("`closed` is called once with the close code of the peer", async (t) => {
+t.test("`closed` is called once with the peer's close code", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port } = await startListener(t, { sockets: endpoint });
   const polite = await openClient(t, port);

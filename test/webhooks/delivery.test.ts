@@ -252,7 +252,7 @@ t.test("a node delivers events to its webhooks", async (t) => {
     },
   );
 
-  t.test("a webhook with the order none has at most 8 requests in flight", async (t) => {
+  t.test("a webhook with order `none` has at most 8 requests in flight", async (t) => {
     const receiver = await world.webhook(t, { order: "none", batch: { max: 1, waitMs: 0 } });
     let open = 0;
     receiver.reply = ({ headers }) => {
@@ -379,7 +379,7 @@ t.test("a node delivers events to its webhooks", async (t) => {
   });
 
   for (const status of [410, 503])
-    t.test(`a late ${status} of the old URL does not concern the new URL`, async (t) => {
+    t.test(`a late ${status} from the old URL does not affect the new URL`, async (t) => {
       const receiver = await world.webhook(t);
       const held = holdReplies(receiver);
       await world.send("tim", "late");
@@ -443,7 +443,7 @@ t.test("a node delivers events to its webhooks", async (t) => {
     });
   });
 
-  t.test("a test of a webhook sends a ping and is in the list of attempts", async (t) => {
+  t.test("a webhook test sends a ping and is in the list of attempts", async (t) => {
     const receiver = await world.webhook(t);
     const path = `/webhooks/${receiver.webhookId}`;
     receiver.reply = (_, response) => {
@@ -593,7 +593,7 @@ t.test("events arrive in order after any failure of the receiver", async (t) => 
   }
 });
 
-t.test("a webhook of the configuration can be enabled again, but not changed", async (t) => {
+t.test("a configured webhook can be enabled again, but not changed", async (t) => {
   const receiver = await startReceiver(t);
   receiver.secret = SECRET;
   receiver.reply = () => 410;
@@ -800,7 +800,7 @@ t.test(
   },
 );
 
-t.test("a filter that selects no type of event is refused", async (t) => {
+t.test("a filter that selects no event type is refused", async (t) => {
   const { call } = await startWorld(t);
   const message = /^user\.onlin does not match any type of event\. The types are message\.stored, /;
   const refused = { status: 400, body: { code: "bad_request", error: message } };

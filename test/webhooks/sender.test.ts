@@ -98,7 +98,7 @@ t.test("a failing webhook is disabled after nodes have tried to deliver for maxA
   t.equal(fail(third, 9_022_000, 90_000_002).kind, "disable", "another node continues to count");
 });
 
-t.test("a webhook to an address of an internal network cannot be created", async (t) => {
+t.test("a webhook to an internal network address cannot be created", async (t) => {
   const rules = new AddressRules([]);
   const resolve = async (host: string) => [
     host === "public.example" ? "93.184.216.34" : "127.0.0.1",
@@ -187,32 +187,35 @@ function senderFor(
   return (url: string) => sender.send({ url, headers: {}, body: "{}" });
 }
 
-t.test("a reply is judged by its status, and redirects are not followed", async (t) => {
-  const { port, seen } = await listen(t, (request, response) => {
-    const status = Number(request.url?.slice(1));
-    response.writeHead(status, { "retry-after": "7", location: "/200" }).end("no");
-  });
-  const send = senderFor(t);
-  const expected = {
-    200: "accepted",
-    204: "accepted",
-    301: "down",
-    307: "down",
-    400: "rejected",
-    404: "down",
-    410: "gone",
-    429: "down",
-    500: "failed",
-    503: "down",
-  };
-  for (const [status, verdict] of Object.entries(expected)) {
-    const outcome = await send(`http://127.0.0.1:${port}/${status}`);
-    t.equal(outcome.status, Number(status), `the status is ${status}`);
-    t.equal(verdictOf(outcome), verdict, `${status} means ${verdict}`);
-    t.equal(outcome.retryAfterMs, 7000, "Retry-After is read");
-  }
-  t.equal(seen.length, Object.keys(expected).length, "every request was made once");
-});
+t.test(
+  "the reply's status determines the outcome of a request, and redirects are not followed",
+  async (t) => {
+    const { port, seen } = await listen(t, (request, response) => {
+      const status = Number(request.url?.slice(1));
+      response.writeHead(status, { "retry-after": "7", location: "/200" }).end("no");
+    });
+    const send = senderFor(t);
+    const expected = {
+      200: "accepted",
+      204: "accepted",
+      301: "down",
+      307: "down",
+      400: "rejected",
+      404: "down",
+      410: "gone",
+      429: "down",
+      500: "failed",
+      503: "down",
+    };
+    for (const [status, verdict] of Object.entries(expected)) {
+      const outcome = await send(`http://127.0.0.1:${port}/${status}`);
+      t.equal(outcome.status, Number(status), `the status is ${status}`);
+      t.equal(verdictOf(outcome), verdict, `${status} means ${verdict}`);
+      t.equal(outcome.retryAfterMs, 7000, "Retry-After is read");
+    }
+    t.equal(seen.length, Object.keys(expected).length, "every request was made once");
+  },
+);
 
 t.test(
   "a request fails within its time limit if the receiver hangs or closes the connection early, and a long reply is truncated",

@@ -64,7 +64,7 @@ t.test(
     t.equal(
       await store.acquireLease("task", "two", 60_000),
       undefined,
-      "a release with another token has no effect",
+      "a release with a different token has no effect",
     );
     await store.releaseLease(first, "one");
     const second = await store.acquireLease("task", "two", 60_000);
