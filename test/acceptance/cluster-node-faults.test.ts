@@ -1,5 +1,5 @@
 // Messages, streams and commands on three nodes while nodes are killed and frozen.
-// JINDOU_FAULT_SECONDS sets the duration of each kind of fault (raise tap's --timeout with it),
+// JINDOU_FAULT_SECONDS sets the duration of each kind of fault (raise tap's --timeout with it), and
 // JINDOU_TEST_SEED repeats the choice of faults.
 
 import { setTimeout as pause } from "node:timers/promises";

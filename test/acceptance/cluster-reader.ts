@@ -181,8 +181,8 @@ export class ClusterReader {
     const client = await connectNative(undefined, {
       ...{ uid, port, resume, streams, timeoutMs: CONNECT_MS },
     });
-    // The seqs of lost messages are reused. A seq above the head in CONNACK will belong to another
-    // message, so the reader must not count it as seen.
+    // The seqs of lost messages are reused. A seq above the head in CONNACK will belong to a
+    // different message, so the reader must not count it as seen.
     for (const [at, { headSeq, status }] of client.connack.resume.entries()) {
       const channel = followed[at];
       if (channel === undefined || status !== "ok") continue;

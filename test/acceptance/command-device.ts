@@ -1,6 +1,6 @@
-// A device of a user that receives commands. It connects, is pushed the user's inbox and
-// acknowledges the commands in random batches. Sometimes it closes the connection right after an
-// acknowledgement and connects again.
+// A user's device that receives commands. It connects, is pushed the user's inbox and acknowledges
+// the commands in random batches. Sometimes it closes the connection right after an acknowledgement
+// and connects again.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { encodeOperation } from "../../src/protocol/native/client-encode.ts";

@@ -1,6 +1,6 @@
 // Commands to two devices, an offline user and members that join and leave, with retries of every
 // send, lost replies to acknowledgements, and SIGKILL: no command is lost, and the server counts
-// the acknowledgement of each user's copy once. JINDOU_TEST_ROUNDS sets the number of kills,
+// the acknowledgement of each user's copy once. JINDOU_TEST_ROUNDS sets the number of kills, and
 // JINDOU_TEST_SEED repeats a run.
 
 import t, { type Test } from "tap";

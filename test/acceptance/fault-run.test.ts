@@ -19,8 +19,7 @@ import { FaultControl } from "./fault-control.ts";
 const FAULTS = volume(40, "JINDOU_TEST_FAULTS");
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
 /**
- * Longer than `redis.timeoutMs` of the nodes, after which Redis rejects a command of a node as too
- * late.
+ * Longer than the nodes' `redis.timeoutMs`, after which Redis rejects a node's command as too late.
  */
 const SETTLED_MS = 2500;
 const MAX_HANG_MS = 2500;
@@ -44,7 +43,7 @@ type Faults = Readonly<Record<string, () => Promise<void>>>;
 
 /**
  * Injects the faults in a random order. Each kind is used once before any kind is used again, so
- * that even a short run has all kinds.
+ * that even a short run covers all kinds.
  */
 async function inject(t: Test, random: Random, faults: Faults): Promise<void> {
   const counts = new Map<string, number>();

@@ -1,4 +1,4 @@
-// Hostile bytes on client sockets. Whatever is sent is answered with an error or a close code of
+// Hostile bytes on client sockets. Whatever is sent is answered with an error or a close code from
 // the broker's own tables. The broker keeps serving and its memory does not grow. Uses its own
 // broker process. JINDOU_TEST_FRAMES and JINDOU_TEST_CONNECTS set the counts.
 

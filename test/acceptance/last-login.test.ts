@@ -1,6 +1,6 @@
 // A reconnect is not a login [decisions: resume is no login]. Main devices lose and regain their
 // networks, on three nodes and on one node that restarts. Whatever fails, the device that logged in
-// last stays online and the others are kicked. JINDOU_TEST_ROUNDS sets the number of rounds,
+// last stays online and the others are kicked. JINDOU_TEST_ROUNDS sets the number of rounds, and
 // JINDOU_TEST_SEED repeats one round.
 
 import { setTimeout as pause } from "node:timers/promises";

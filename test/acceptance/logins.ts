@@ -19,10 +19,7 @@ export interface Contender {
   readonly client: NativeClient;
   /** Close code of the connection, `undefined` while it is open. */
   closeCode: number | undefined;
-  /**
-   * Resolves when CONNECT is answered: to `undefined` after a CONNACK, or to the error code of the
-   * refusal.
-   */
+  /** Resolves with `undefined` after a CONNACK, or with the error code if CONNECT is refused. */
   connected: Promise<string | undefined> | undefined;
 }
 

@@ -54,7 +54,7 @@ type WhileConnecting = "removed-connecting" | "replaced-connecting";
 
 const isConnecting = (loss: Loss) => loss.endsWith("-connecting");
 
-/** Losses of the permission in whose rounds the user also reads the stream over HTTP. */
+/** Losses for which the user also reads the stream over HTTP. */
 const FOLLOWED: ReadonlySet<Loss> = new Set([
   ...(["removed", "replaced"] as const),
   ...(["token", "kicked"] as const),

@@ -63,9 +63,7 @@ export async function fillLarge(store: Store, size: Size): Promise<void> {
   });
 }
 
-/**
- * Returns a checksum for each channel and user, by its name. Equal contents have equal checksums.
- */
+/** Returns a checksum for each channel and user, by name. Equal contents have equal checksums. */
 export async function checksums(store: Store, size: Size): Promise<ReadonlyMap<string, number>> {
   const sums = new Map<string, number>();
   const record = (name: string, content: unknown) =>

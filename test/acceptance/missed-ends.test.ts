@@ -21,7 +21,7 @@ const CONTENT = "___TextMessageContent";
 const END = "___TextMessageEnd";
 const GROUP: ChannelRef = { id: "team", type: 2 };
 const QUIET: ChannelRef = { id: "quiet", type: 2 };
-/** Streams of the protocol Durable Streams, which are active at the same time. */
+/** Streams of the Durable Streams protocol, which are active at the same time. */
 const AGENTS = ["first", "second"];
 const WIRES = { native: nativeWire, "JSON-RPC": jsonRpcWire } as const;
 const OPEN: Settings = {

@@ -1,5 +1,5 @@
 // A TCP connection that can also send WebSocket frames [RFC 6455], valid or not. Keeps the bytes
-// that were received and not read yet, and how the connection ended. It never replies by itself.
+// that were received but not read yet, and how the connection ended. It never replies by itself.
 
 import { connect, type Socket } from "node:net";
 import { CLOSE_REASONS } from "../../src/broker/errors.ts";
@@ -63,7 +63,7 @@ export class RawSocket {
     return this.#status === "over";
   }
 
-  /** Bytes that were received and not read yet. */
+  /** Bytes that were received but not read yet. */
   get received(): Buffer {
     return this.#received;
   }

@@ -109,7 +109,7 @@ export class AwayWorld {
     return (await Promise.all(calls)).map(({ status }) => status);
   }
 
-  /** Returns the number of commands of both nodes that wait for a reply of Redis. */
+  /** Returns the number of commands of both nodes that wait for a reply from Redis. */
   async inFlight(): Promise<number> {
     const pages = await Promise.all(this.nodes.map(({ call }) => call("/metrics")));
     return pages

@@ -17,7 +17,7 @@ export interface SeqReaderOptions {
   readonly lastSeq: number;
   /** True if the reader resumes the channel. Default: it starts with live messages. */
   readonly resume?: boolean;
-  /** Approximate reading speed. `undefined` means without a limit. */
+  /** Approximate reading speed. `undefined` means no limit. */
   readonly bytesPerSecond?: number;
   /** Called for every live message. */
   readonly onLive?: (message: Message) => void;

@@ -20,7 +20,7 @@ t.setTimeout(180_000);
 const OPEN = { JINDOU_AUTH_CLIENTS: "none" };
 const range = (length: number) => Array.from({ length }, (_, i) => i);
 
-/** Default limits of the work of one connection. */
+/** Default work limits of one connection. */
 const RATE = 500;
 const BURST = 1000;
 

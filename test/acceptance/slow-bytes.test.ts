@@ -33,7 +33,7 @@ const MAX_CPU_RATIO = 3;
 const MAX_CONNECTION_KIB = 16;
 const MEMORY_TOLERANCE_MIB = 8;
 
-/** A listener, and how bytes of WKProto are sent to it. */
+/** A listener, and how WKProto bytes are sent to it. */
 interface Door {
   readonly name: "WebSocket" | "TCP";
   open(broker: ChildBroker): Promise<RawSocket>;

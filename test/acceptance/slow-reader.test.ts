@@ -1,6 +1,6 @@
 // A client that does not read is disconnected and can resume. Other clients are not affected, and
-// the broker's memory returns to its former size. All tests use one broker process of their own,
-// the readers run in this process. JINDOU_TEST_RUN_BYTES sets the size of the messages of a run.
+// the broker's memory returns to its former size. All tests share one broker process; the readers
+// run in this process. JINDOU_TEST_RUN_BYTES sets the size of the messages of a run.
 
 import { once } from "node:events";
 import { readFileSync } from "node:fs";

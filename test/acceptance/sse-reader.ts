@@ -11,7 +11,7 @@ interface SentEvent {
   readonly data: string;
 }
 
-/** The reader was refused with an HTTP status. */
+/** Error of a reader that was refused with an HTTP status. */
 export class SseRefusal extends Error {
   readonly status: number | undefined;
 

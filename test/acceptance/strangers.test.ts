@@ -48,7 +48,7 @@ function stranger(network: number, frame: string | Uint8Array): Promise<number> 
   });
 }
 
-/** Returns the CPU milliseconds of the node per stranger. */
+/** Returns the node's CPU time per stranger in milliseconds. */
 async function costOf(frame: string | Uint8Array): Promise<number> {
   const beforeMs = cpuMs();
   let sent = 0;

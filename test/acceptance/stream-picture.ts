@@ -106,7 +106,9 @@ export function pictureOfJson(body: any): StreamPicture {
   };
 }
 
-/** Returns the first difference of two pictures as one line, or `undefined` if they are equal. */
+/**
+ * Returns the first difference between two pictures as one line, or `undefined` if they are equal.
+ */
 export function differenceOf(actual: StreamPicture, expected: StreamPicture): string | undefined {
   if (actual.text !== expected.text) {
     let at = 0;

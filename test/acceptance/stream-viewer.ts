@@ -26,7 +26,7 @@ export class StreamViewer {
   readonly name: string;
   readonly uid: string;
   readonly channel: ChannelRef;
-  /** Approximate reading speed. `undefined` means without a limit. */
+  /** Approximate reading speed. `undefined` means no limit. */
   bytesPerSecond: number | undefined;
   readonly #waiters = new Waiters(TIMEOUT_MS);
   readonly #views = new Map<string, StrictView>();

@@ -1,5 +1,5 @@
 // The broker and the model of the unread test. Every step is applied to both. Steps run one after
-// the other, only sends run in parallel.
+// the other; only sends run in parallel.
 
 import type { Test } from "tap";
 import {

@@ -1,6 +1,6 @@
 // A node that was frozen does not deliver unstored messages that reached its socket during the
-// freeze, because the user may have received them on another node and would see them twice. The
-// same holds whether or not the node had received a message of the channel before.
+// freeze, because the user may have received them on another node and would see them twice. This
+// holds whether or not the node had received a message of the channel before.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";

@@ -1,4 +1,4 @@
-// Tests of the calls about channels, their subscribers and their lists, below /channel.
+// Tests of the endpoints below /channel: channels, their subscribers and their lists.
 
 import { BrokerError, type ErrorCode } from "../../src/broker/errors.ts";
 import { t } from "../support/suite.ts";

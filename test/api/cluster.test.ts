@@ -1,5 +1,5 @@
-// Tests of the calls about nodes (/cluster/nodes, /route, /route/batch) and of the choice of the
-// node to which a client is sent.
+// Tests of the endpoints /cluster/nodes, /route and /route/batch, and of how a node is chosen for a
+// client.
 
 import { chooseNode } from "../../src/api/cluster.ts";
 import { BrokerError } from "../../src/broker/errors.ts";

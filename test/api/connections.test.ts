@@ -1,4 +1,4 @@
-// Tests of the calls about sessions (/user/devices, /conn/kick, /connz) and about the process
+// Tests of the session endpoints (/user/devices, /conn/kick, /connz) and of the process endpoints
 // (/varz, /health).
 
 import type { LocalConnection } from "../../src/api/connections.ts";

@@ -1,5 +1,5 @@
-// Tests of the call /event: how its body is read, and its replies [spec: POST /event, Event, Error
-// messages of /event]. The effect of events is tested with the broker.
+// Tests of the endpoint /event: how its body is read, and its replies [spec: POST /event, Event,
+// Error messages of /event]. The effect of events is tested with the broker.
 
 import { BrokerError, ERRORS } from "../../src/broker/errors.ts";
 import type { EventInput } from "../../src/broker/streams.ts";

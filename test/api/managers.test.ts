@@ -1,4 +1,4 @@
-// Tests of the calls of managers: /manager/login and /manager/logout.
+// Tests of the endpoints /manager/login and /manager/logout.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { t } from "../support/suite.ts";

@@ -1,4 +1,4 @@
-// Tests of the calls about messages: /message/send and /channel/messages.
+// Tests of the endpoints /message/send and /channel/messages.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import type { SendInput } from "../../src/broker/messages.ts";

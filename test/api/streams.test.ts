@@ -1,5 +1,5 @@
-// Tests of the call that reads the state of a stream, and of who may make it: backends and viewers.
-// stream-feed.test.ts tests how a stream is followed.
+// Tests of GET /stream, which reads the state of a stream, and of who may call it: backends and
+// viewers. stream-feed.test.ts tests how a stream is followed.
 
 import { createViewers } from "../../src/api/viewers.ts";
 import { createCredentials } from "../../src/broker/credentials.ts";

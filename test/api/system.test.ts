@@ -1,4 +1,4 @@
-// Tests of the calls about the process: /migrate/result, /healthz, /readyz and /metrics.
+// Tests of the process endpoints: /migrate/result, /healthz, /readyz and /metrics.
 
 import { t } from "../support/suite.ts";
 import { inject, startApi } from "./harness.ts";

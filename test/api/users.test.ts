@@ -1,4 +1,4 @@
-// Tests of the calls about users: /user/token, /user/device_quit and /user/onlinestatus.
+// Tests of the user endpoints: /user/token, /user/device_quit and /user/onlinestatus.
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { t } from "../support/suite.ts";

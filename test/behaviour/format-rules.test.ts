@@ -41,7 +41,7 @@ const list = (call: string, channel: ChannelRef, uid: string) =>
 const reasonOf = async (client: FormatClient, channel: ChannelRef) =>
   (await refusalOf(client.send(channel, "no"))).reason;
 
-/** Returns the seqs of the messages that a disconnected client has received and not read yet. */
+/** Returns the seqs of the messages that a disconnected client has received but not read yet. */
 async function remaining(client: FormatClient): Promise<readonly number[]> {
   const seqs: number[] = [];
   try {

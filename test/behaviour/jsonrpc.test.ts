@@ -110,8 +110,8 @@ function comparable({ method, params }: Json): Json {
   }
   const { messageId: _, timestamp: __, header = {}, ...fields } = params;
   const { noPersist, syncOnce } = header;
-  // On this broker, copies for the sender's devices have other seqs, and messages of streams have
-  // another `redDot`.
+  // On this broker, copies for the sender's devices have different seqs, and messages of streams
+  // have a different `redDot`.
   if (fields.clientMsgNo === "api-3") return { ...fields, messageSeq: 0, header };
   if (fields.clientMsgNo === "st-1") return { ...fields, messageSeq: 0, noPersist, syncOnce };
   return { ...fields, header };

@@ -1,4 +1,4 @@
-// Rules of all calls of the control plane: error bodies, content types, unknown fields, and limits
+// Rules for all calls of the control plane: error bodies, content types, unknown fields, and limits
 // of bodies, ids and lists.
 
 import { once } from "node:events";

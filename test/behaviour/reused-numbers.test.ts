@@ -1,6 +1,6 @@
 // A client_msg_no that is used again. Over each of Jindou's own interfaces, a message with the same
-// payload is a retry, and a message with another payload is refused. WuKongIM's interfaces store a
-// message with another payload as a new message, as WuKongIM's servers do.
+// payload is a retry, and a message with a different payload is refused. WuKongIM's interfaces
+// store a message with a different payload as a new message, as WuKongIM's servers do.
 
 import type { Test } from "tap";
 import type { ChannelRef } from "../../src/broker/model.ts";
@@ -78,7 +78,8 @@ function socketDoor(client: NativeClient): Door {
 }
 
 /**
- * Returns a door that sends the payload as a JSON object. The server keeps the text of the object.
+ * Returns a function that sends the payload as a JSON object. The server keeps the text of the
+ * object.
  */
 async function objectDoor(t: Test, uid: string): Promise<Door> {
   const client = await openJsonRpc(t, { port: world.clientPort });
@@ -97,8 +98,8 @@ async function objectDoor(t: Test, uid: string): Promise<Door> {
 }
 
 /**
- * Returns a door of the user for each of Jindou's own interfaces, by name. All of them refuse a
- * reused client_msg_no with another payload.
+ * Returns the user's send function for each of Jindou's own interfaces, by name. All of them refuse
+ * a reused client_msg_no with a different payload.
  */
 async function doorsOf(t: Test, uid: string): Promise<ReadonlyMap<string, Door>> {
   await world.register(uid);

@@ -1,5 +1,5 @@
-// The scripts and the command lines of autocannon that docs/benchmarks.md shows: every call
-// succeeds on an empty broker.
+// The autocannon scripts and command lines in docs/benchmarks.md: every call succeeds on an empty
+// broker.
 
 import { execFile } from "node:child_process";
 import { readFileSync, rmSync } from "node:fs";

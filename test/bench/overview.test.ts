@@ -1,5 +1,5 @@
-// The overview of the benchmarks: a short run of all workloads and peers from the command line, an
-// open loop against a server that stalls, and the reports. The tests assert nothing about speed.
+// The benchmark overview: a short run of all workloads and peers from the command line, an open
+// loop against a server that stalls, and the reports. The tests assert nothing about speed.
 
 import { spawnSync } from "node:child_process";
 import { existsSync, rmSync, writeFileSync } from "node:fs";
@@ -221,7 +221,7 @@ t.test(
   },
 );
 
-/** Returns the picture without the numbers of its classes, which ECharts counts in a process. */
+/** Returns the picture without its class numbers, which ECharts counts per process. */
 const unnumbered = (svg: string) => svg.replaceAll(/zr\d+-cls-\d+/g, "");
 
 t.test("the figures on the pages equal the results in docs/benchmarks/", async (t) => {

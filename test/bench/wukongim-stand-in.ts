@@ -1,6 +1,6 @@
-// A program that the overview of the benchmarks can start as WuKongIM: Jindou with WuKongIM's form
-// of the API and without tokens, on the ports that the configuration file of WuKongIM names.
-// Arguments: `--config` and the path of the file.
+// A program that the benchmark overview can start as WuKongIM: Jindou with WuKongIM's form of the
+// API and without tokens, on the ports that the configuration file of WuKongIM names. Arguments:
+// `--config` and the path of the file.
 
 import { readFileSync } from "node:fs";
 

@@ -1,4 +1,4 @@
-// Helpers of the tests of stream followers: a store with one stream whose reads can be delayed, and
+// Helpers of the stream follower tests: a store with one stream whose reads can be delayed, and
 // followers of that stream.
 
 import { type ChannelEvent, STREAM_CONTENT, STREAM_START } from "../../src/broker/model.ts";

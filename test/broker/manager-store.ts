@@ -1,5 +1,5 @@
-// Helpers of the tests of managers: a ManagerStore in memory, and managers with a clock that the
-// test moves.
+// Helpers of the manager tests: a ManagerStore in memory, and managers with a clock that the test
+// moves.
 
 import { createManagers, type Managers, type ManagersPorts } from "../../src/broker/managers.ts";
 import type { ManagerStore, StoredPassword } from "../../src/broker/ports.ts";

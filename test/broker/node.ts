@@ -1,4 +1,4 @@
-// A node for the tests of the broker: its functions, an embedded store in a temporary folder, and a
+// A node for the broker tests: its functions, an embedded store in a temporary folder, and a
 // cluster of one node.
 
 import type { Test } from "tap";

@@ -1,4 +1,4 @@
-// Helpers of the tests of streams: a node with a group, and the calls of a producer.
+// Helpers of the stream tests: a node with a group, and the calls of a producer.
 
 import type { Test } from "tap";
 import {

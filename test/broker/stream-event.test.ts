@@ -19,7 +19,7 @@ import { isStreamType, type StreamEvent } from "../../src/broker/stream-event.ts
 import { t } from "../support/suite.ts";
 
 const TYPES = [STREAM_START, STREAM_CONTENT, STREAM_END, ...TOOL_CALL_EVENTS, "zustand ü"];
-/** Place of the type of an event in its frame. */
+/** Offset of the event type in a frame. */
 const TYPE_AT = 5;
 const TEXTS = ["", "a", "äöü", "漢字\u{1F600}", "x".repeat(70_000)];
 

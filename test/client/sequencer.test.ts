@@ -64,7 +64,7 @@ async function start(
   return { server, client, seen, log, errors, socket };
 }
 
-/** Waits until as many messages were delivered as are expected. */
+/** Waits until the expected number of messages has been delivered. */
 async function waitForMessages(
   { server, seen }: SequencerFixture,
   ...expected: number[]

@@ -1,4 +1,4 @@
-// A short program with the package of the SDK, for tests in several runtimes and test runners.
+// A short program that uses the SDK's package, for tests in several runtimes and test runners.
 
 import { fileURLToPath } from "node:url";
 import type { Broker } from "../support/broker.ts";

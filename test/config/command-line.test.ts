@@ -1,4 +1,4 @@
-// Tests of the parser of the command line of `jindou`.
+// Tests of `jindou`'s command-line parser.
 
 import { parseCommandLine } from "../../src/config/command-line.ts";
 import { ConfigError } from "../../src/config/errors.ts";

@@ -1050,8 +1050,8 @@ async function commandCount({ network }: DeliveryDriver, command: string): Promi
 }
 
 /**
- * Random faults in any order. In the end the node has received every message once and in order, and
- * every stream without a gap.
+ * Random faults in any order. At the end, the node has received every message once and in order,
+ * and every stream without a gap.
  */
 async function randomFaults(t: Test, driver: DeliveryDriver): Promise<void> {
   const { network } = driver;

@@ -205,7 +205,7 @@ export function draftOf(over: Partial<MessageDraft> = {}): MessageDraft {
 
 /**
  * Returns what a retry of the message would return, without storing anything. Returns `undefined`
- * if the message would be a new one, or if an earlier one has another payload.
+ * if the message would be a new one, or if an earlier one has a different payload.
  */
 export async function earlierResult(
   store: Pick<Store, "append">,
@@ -223,7 +223,7 @@ export async function earlierResult(
 type RetryKey = Pick<MessageDraft, "key" | "fromUid" | "clientMsgNo"> &
   Partial<Pick<MessageDraft, "payload">>;
 
-/** Result of a draft whose clientMsgNo belongs to a message with another payload. */
+/** Result of a draft whose clientMsgNo belongs to a message with a different payload. */
 export const REUSED: AppendResult = {
   ...{ messageId: 0, messageSeq: 0, duplicate: false },
   refused: "client_msg_no_reused",

@@ -215,7 +215,7 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
     async (t) => {
       const fixture = await createFixture(t);
       const g = { id: "g", type: 2 } as const;
-      const owner = { id: "g", type: 1 } as const; // the user has no record, and other lists than the group
+      const owner = { id: "g", type: 1 } as const; // this user has no record, and its own lists
       const change = (
         channel: ChannelRef,
         list: ChannelList,

@@ -108,7 +108,7 @@ const PARTS = {
 
 export type StorePart = keyof typeof PARTS;
 
-/** Parts to run if another file runs all parts on the same store with other settings. */
+/** Parts to run if another file runs all parts on the same store with different settings. */
 interface Choice {
   readonly only?: readonly StorePart[];
   readonly except?: readonly StorePart[];

@@ -13,8 +13,8 @@ import { openTerminal } from "./terminal.ts";
 const EXAMPLES = join(ROOT, "docs/examples/webhooks");
 
 /**
- * Runs the commands of the page with another command for the receiver. Returns the output of the
- * last command, and the output that the page shows.
+ * Runs the commands of the page with a different command for the receiver. Returns the output of
+ * the last command, and the output that the page shows.
  */
 async function follow(t: Test, receiver: string): Promise<{ printed: string; shown: string }> {
   const { apiPort } = await startBroker(t);

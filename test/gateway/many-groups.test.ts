@@ -81,7 +81,7 @@ t.test("a user with thousands of groups can connect", async (t) => {
 });
 
 /**
- * Returns the longest time without any response of the broker, as a fraction of the time that
+ * Returns the longest time without a response from the broker, as a fraction of the time that
  * joining took.
  */
 async function stallShare(t: Test, broker: ChildBroker, named: number): Promise<number> {

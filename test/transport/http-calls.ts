@@ -1,4 +1,4 @@
-// Helpers for the tests of HTTP: routes, and calls to a listener.
+// Helpers for the HTTP tests: routes, and calls to a listener.
 
 import type { Test } from "tap";
 import type { HttpEndpoint, HttpRequest, HttpRoute } from "../../src/transport/types.ts";

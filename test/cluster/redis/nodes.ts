@@ -122,7 +122,7 @@ export async function createNode(
 
 /**
  * Stores a token for both device flags of the user. An empty `token` logs the devices out. The
- * sessions of these tests have another token, so a main session must end when it is checked.
+ * sessions of these tests have a different token, so a main session must end when it is checked.
  */
 export async function putToken(
   { store }: Pick<TestNode, "store">,

@@ -1,5 +1,5 @@
-// A sequencer or the channels of a node for tests, with a log in memory in place of the store, and
-// the delivered events and errors.
+// A sequencer, or a node's channels, for tests, with an in-memory log instead of the store, and the
+// delivered events and errors.
 
 import type { Test } from "tap";
 import { userTopic } from "../../../src/broker/model.ts";

@@ -1,5 +1,5 @@
-// The throttle on Redis: all nodes share the counts of failed logins, and their clocks decide when
-// a time window ends.
+// The throttle on Redis: all nodes share the counts of failed logins, and their clocks determine
+// when a time window ends.
 
 import t, { type Test } from "tap";
 import { createRedisThrottle } from "../../../src/cluster/redis/throttle.ts";

@@ -1,5 +1,5 @@
-// Nodes for the tests of topics: the topics and the store of one node on the test's own Redis, and
-// the events that its listener has received.
+// Nodes for the topic tests: the topics and the store of one node on the test's own Redis, and the
+// events that its listener has received.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";

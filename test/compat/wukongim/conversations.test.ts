@@ -1,5 +1,5 @@
-// Tests of the calls about conversations: /conversation/sync and /conversations/clearUnread,
-// setUnread and delete. The rules of unread counts are tested with the broker.
+// Tests of the conversation endpoints: /conversation/sync and /conversations/clearUnread, setUnread
+// and delete. The rules of unread counts are tested with the broker.
 
 import { BrokerError } from "../../../src/broker/errors.ts";
 import type { Conversation, Message } from "../../../src/broker/model.ts";

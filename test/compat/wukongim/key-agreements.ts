@@ -1,4 +1,5 @@
-// Process of wkproto-keys.test.ts: agrees on as many keys as its argument says, then prints "done".
+// Process of wkproto-keys.test.ts: makes the number of key agreements that its argument names, then
+// prints "done".
 
 import { randomBytes } from "node:crypto";
 import { agree } from "../../../src/compat/wukongim/wkproto/crypto.ts";

@@ -57,7 +57,7 @@ t.test("any last_msg_seqs is parsed in less than 0.8 s of processor time", async
   const ambiguousChannels = lengths.map((length) => person(ends.repeat(26).slice(0, length)));
   for (const text of texts)
     for (const channels of [[], plainChannels, ambiguousChannels]) {
-      // Processor time depends less on the other load of the machine than elapsed time.
+      // Processor time depends less on the other load on the machine than elapsed time.
       const leastUs = await leastBelow(800_000, 3, async () => {
         const before = process.cpuUsage();
         await readLastSeqs(text, channels);

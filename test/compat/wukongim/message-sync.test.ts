@@ -1,4 +1,4 @@
-// Tests of the calls with which backends serve clients that fetch their messages
+// Tests of the endpoints with which backends serve clients that fetch their messages
 // (/channel/messagesync, /messages, /channel/max_message_seq, /message/sync and /message/syncack),
 // and of /message/sendbatch.
 
