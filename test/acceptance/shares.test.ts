@@ -94,7 +94,7 @@ t.test(
       broker.call("/event", { ...team, client_msg_no: "s1", event: { type, data } });
     await post("___TextMessageStart", "");
     const text = await post("___TextMessageContent", "x".repeat(TEXT));
-    t.equal(text.status, 200, "the stream has a text");
+    t.equal(text.status, 200, "the stream has text");
     const read = async (port: number, uid: string, kind: "GET" | "HEAD" | "follow" = "GET") => {
       const query = uid === "" ? "" : `?uid=${uid}&token=`;
       const abort = new AbortController();

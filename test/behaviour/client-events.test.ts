@@ -121,7 +121,7 @@ t.test("events that one connection sends to one channel keep their order", async
 });
 
 // Covers [decisions: Group rules on send]
-t.test("a client event is refused by the same rules as a message", async (t) => {
+t.test("a client event is refused under the same rules as a message", async (t) => {
   const [ann, ben] = [world.name("ann"), world.name("ben")];
   const sender = await world.join(t, ann);
   const receiver = await world.join(t, ben);

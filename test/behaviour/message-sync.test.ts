@@ -166,7 +166,7 @@ t.test(
     const none = { fail_uids: [], reason: [] };
     t.same((await batch([bob], "once")).body, none);
     t.same((await batch([bob, eve], "once")).body, none);
-    t.same((await batch([bob], "other")).body.fail_uids, [bob], "another payload is refused");
+    t.same((await batch([bob], "other")).body.fail_uids, [bob], "a different payload is refused");
     await world.call("/message/sendbatch", {
       ...{ from_uid: alice, subscribers: [bob, eve] },
       payload: btoa('{"type":1,"content":"last"}'),

@@ -240,7 +240,7 @@ t.test(
     t.ok(document.paths["/manager/login"].post.responses[200].content);
     t.match(JSON.stringify(document.components.schemas.Error), /code/);
     const other = await node.call(missing, undefined, { "jindou-dialect": "x", authorization });
-    t.equal(other.status, 400, "another value has no effect");
+    t.equal(other.status, 400, "a different value has no effect");
   },
 );
 

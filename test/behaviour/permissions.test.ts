@@ -286,7 +286,7 @@ t.test(
 );
 
 t.test(
-  "with messages.backendMayImpersonate, or in the wukongim dialect, a backend may send to a group in the name of a user who is not a member, but the user may not",
+  "with messages.backendMayImpersonate, or in the wukongim dialect, a backend may send to a group on behalf of a user who is not a member, but the user may not",
   async (t) => {
     for (const settings of [
       { JINDOU_MESSAGES_BACKEND_MAY_IMPERSONATE: "true" },

@@ -128,7 +128,7 @@ t.test(
       t.equal(
         await outcomeOf(sender.send(channel, other, options)),
         "client_msg_no_reused",
-        "another payload is refused without a call of the hook",
+        "a different payload is refused without calling the hook",
       );
     t.equal(hook.questions.length, 1);
     const unstored = { clientMsgNo: "n-2", noPersist: true };

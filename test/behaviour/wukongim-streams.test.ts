@@ -313,7 +313,7 @@ t.test(
     await stream.post("e-3", "stream.close");
     t.match((await stream.post("e-3", "stream.close")).body.data, { msg_event_seq: 1 });
     const other = await stream.post("e-3", "stream.close", { end_reason: 2 });
-    t.match(other.body.data, { msg_event_seq: 1 }, "the same id with another payload");
+    t.match(other.body.data, { msg_event_seq: 1 }, "the same id with a different payload");
     await stream.post("e-4", "stream.finish", { by: "bot" });
     await client.waitFor(() => client.all("event").some(({ type }) => type === "stream.finish"));
     t.same(
@@ -625,6 +625,6 @@ t.test(
     for (const post of [...deltas, close]) t.same(await thrice(post), CLOSED);
     t.match(await stream.message(), { stream_data: btoa("abc"), end: 1, end_reason: 1 });
     const { status } = await stream.delta("e-2", "b", { occurred_at: 7000 });
-    t.equal(status, 400, "an event with another time is not a retry");
+    t.equal(status, 400, "an event with a different time is not a retry");
   },
 );

@@ -33,7 +33,7 @@ t.test("autocannon measures every call of the specification without a failed cal
   await Promise.all(CALLS.map(measure));
 });
 
-t.test("the command lines of autocannon in docs/benchmarks.md work", async (t) => {
+t.test("the autocannon command lines in docs/benchmarks.md work", async (t) => {
   const { apiPort } = await spawnBroker(t);
   const [, lines] = blocks(PAGE).filter(({ language }) => language === "bash");
   const short = (lines?.text ?? "")

@@ -11,7 +11,7 @@ import { acknowledge, connectTo, ScriptedServer, type ScriptedSocket } from "./s
 
 type Connect = Extract<Operation, { readonly kind: "connect" }>;
 
-t.test("the range of a close code decides whether and when the client reconnects", async (t) => {
+t.test("the range of a close code determines whether and when the client reconnects", async (t) => {
   for (const [name, { code }] of Object.entries(CLOSE_REASONS)) {
     const expected = code < 4100 ? "at_once" : code < 4200 ? "pause" : "never";
     t.equal(reconnectTiming(code), expected, name);

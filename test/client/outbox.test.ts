@@ -157,7 +157,7 @@ t.test(
 );
 
 t.test(
-  "sending the content and clientMsgNo of a waiting message again returns its result, and other content is rejected",
+  "sending the content and clientMsgNo of a waiting message again returns its result, and different content is rejected",
   async (t) => {
     const server = new ScriptedServer(handlingSends(() => undefined));
     const client = connectTo(t, server);

@@ -267,7 +267,7 @@ t.test("the pauses grow between live calls that return no new record", async (t)
   await Promise.all([
     ...Object.entries(answers).map(([name, later]) => makesPauses(t, { name, later })),
     makesPauses(t, {
-      name: "a server that does not know the offset of another one",
+      name: "a server that does not know another server's offset",
       later: (response) => response.writeHead(410).end(LOST),
       count: 15,
     }),

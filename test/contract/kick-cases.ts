@@ -146,7 +146,7 @@ export const KICK_CASES: readonly KickCase[] = [
   },
   {
     title:
-      "a session that continues a login of another flag is a new login, and both sessions stay",
+      "a session that continues a login of a different flag is a new login, and both sessions stay",
     lines: [
       ["a: main", "entered"],
       ["b: secondary", "entered"],
@@ -316,7 +316,7 @@ export const KICK_CASES: readonly KickCase[] = [
       remaining: "b",
     },
     {
-      title: `a ${level} session is ${level === "main" ? "refused" : "confirmed"} after its device received another token`,
+      title: `a ${level} session is ${level === "main" ? "refused" : "confirmed"} after its device received a different token`,
       lines: [
         [`token t1 ${level}`],
         [`a: ${level} d1 token t1`, "entered"],

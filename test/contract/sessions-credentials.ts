@@ -36,7 +36,7 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
     };
     t.equal(await enter(hash("a")), "unauthorized", "a user without devices is refused");
     await store.putDevice(device(uid, "a"));
-    t.equal(await enter(hash("b")), "unauthorized", "another token is refused");
+    t.equal(await enter(hash("b")), "unauthorized", "a different token is refused");
     t.equal(await enter(new Uint8Array()), "unauthorized", "an empty token is refused");
     t.equal(
       await enter(hash("a"), 1),

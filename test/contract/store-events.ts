@@ -138,7 +138,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
       t.strictSame(
         await store.readEvents(PARTITION, { number: 3, id: (first?.id ?? 0) + 0.5 }, 9),
         { rows: rows.slice(1), lost: 2, loss: "forked" },
-        "the event at the position has another id",
+        "the event at the position has a different id",
       );
     },
   );

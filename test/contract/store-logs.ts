@@ -650,7 +650,7 @@ function forking(t: Test, driver: LogDriver): void {
       t.equal(
         (await store.createLog(name, other)).verdict,
         "conflict",
-        "a fork with another time to live conflicts",
+        "a fork with a different time to live conflicts",
       );
       await created(store.createLog(free("own"), other));
       t.equal((await store.createLog(free("own"), other)).verdict, "exists");

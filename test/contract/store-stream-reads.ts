@@ -126,7 +126,7 @@ export async function streamReads(t: Test, createFixture: FixtureFactory): Promi
       t.same(
         await tool("thinking", { ...custom, ...over }),
         streamResult("missing", "closed"),
-        "an event with another type or other data is not a retry",
+        "an event with a different type or different data is not a retry",
       );
   });
 

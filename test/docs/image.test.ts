@@ -86,12 +86,15 @@ t.test("the image starts on a Node.js with and without --disable-sigusr1", async
   );
 });
 
-t.test("the image, the systemd unit and npm start give the heap the same first size", async (t) => {
-  const sizes = ["Dockerfile", "docs/operations.md", "package.json"].map(
-    (page) => /\bnode .*--initial-old-space-size=(\d+)/.exec(readPage(page))?.[1],
-  );
-  t.same(sizes, ["64", "64", "64"]);
-});
+t.test(
+  "the image, the systemd unit and npm start give the heap the same initial size",
+  async (t) => {
+    const sizes = ["Dockerfile", "docs/operations.md", "package.json"].map(
+      (page) => /\bnode .*--initial-old-space-size=(\d+)/.exec(readPage(page))?.[1],
+    );
+    t.same(sizes, ["64", "64", "64"]);
+  },
+);
 
 t.test("the image can be built on a different Node.js, and on Alpine", async (t) => {
   const text = readPage("Dockerfile");
