@@ -200,7 +200,7 @@ interface Race {
 
 /**
  * Logs two devices in and makes the call at nearly the same time, either the logins or the call
- * first. In the end no device may be online.
+ * first. At the end, no device may be online.
  */
 async function raceLogin(t: Test, broker: Broker, race: Race): Promise<void> {
   const random = new Random(ROUNDS);

@@ -1,4 +1,4 @@
-// Helpers for the Store contract's suites of streams: drafts of events, the calls of a producer,
+// Helpers for the Store contract's stream suites: drafts of events, the calls of a producer,
 // and the published events.
 
 import {

@@ -90,7 +90,7 @@ async function loadedSources(t: Test, settings: object): Promise<readonly string
   return [...new Set(bundled)];
 }
 
-/** Modules that a node on uWebSockets.js does not load at its start. */
+/** Modules that a node on uWebSockets.js does not load on startup. */
 const UNUSED = [
   "node_modules/prom-client/",
   "node_modules/ws/",
