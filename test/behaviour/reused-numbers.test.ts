@@ -225,7 +225,7 @@ t.test(
     for (const [name, send] of Object.entries(doors)) {
       t.same(await send(name, "one"), { ok: true, seq: ++seq }, name);
       t.same(await send(name, "one"), { ok: true, seq }, `${name}: a retry`);
-      t.same(await send(name, "two"), { ok: true, seq: ++seq }, `${name}: another payload`);
+      t.same(await send(name, "two"), { ok: true, seq: ++seq }, `${name}: a different payload`);
       t.same(await send(name, "two"), { ok: true, seq }, `${name}: a retry of the later message`);
     }
     await dialect.register("bob");

@@ -149,7 +149,7 @@ t.test("the device id of a tab is kept over a reload and not copied to another t
   t.equal(await copy.evaluate('sessionStorage.getItem("jindou-device")'), id);
   const copyId = await idOf(copy);
   t.match(copyId, /^[0-9a-f]{24}$/);
-  t.not(copyId, id, "a duplicated tab gets another id");
+  t.not(copyId, id, "a duplicated tab gets a different id");
   await copy.reload();
   t.equal(await idOf(copy), copyId);
 });

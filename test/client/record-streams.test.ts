@@ -55,7 +55,7 @@ async function take<T>(
 }
 
 t.test(
-  "the content type of a stream decides whether its records are JSON values, strings or bytes",
+  "the content type of a stream determines whether its records are JSON values, strings or bytes",
   async (t) => {
     const client = clientOf(t);
     const bytes = new Uint8Array([0, 255, 13, 10, 10]);

@@ -253,8 +253,8 @@ function offsets(t: Test, driver: LogDriver): void {
     for (const stage of ["before", "after"]) {
       for (const [from, title] of [
         [{ position: 0, check: 1 }, "position 0 with a check"],
-        [{ ...first, check: first.check ^ 1 }, "another check"],
-        [{ ...last, check: last.check ^ 1 }, "the tail with another check"],
+        [{ ...first, check: first.check ^ 1 }, "a different check"],
+        [{ ...last, check: last.check ^ 1 }, "the tail with a different check"],
         [{ position: last.position + 1, check: last.check }, "after the tail"],
         [{ position: Number.MAX_SAFE_INTEGER, check: 0 }, "far after the tail"],
         [{ position: first.position + 1, check: first.check }, "inside a frame"],

@@ -650,7 +650,7 @@ t.test(
 );
 
 t.test(
-  "viewers get a note in place of the rest of a long stream and of a long record",
+  "viewers get a note instead of the rest of a long stream and of a long record",
   async (t) => {
     const client = await clientOf(t, "alice");
     const path = newPath();

@@ -99,7 +99,7 @@ t.test("a message that has expired is not sent again", async (t) => {
   t.same(await sentAgain(alice), ["n1", "n3"]);
 });
 
-t.test("the clock of the store decides whether a message is too old to send again", async (t) => {
+t.test("the store's clock determines whether a message is too old to send again", async (t) => {
   const storeMs = Date.now() - 3_600_000;
   const alice = pushed([], () => storeMs);
   push(alice, [10, 10], { expireS: 60, timestampMs: storeMs });

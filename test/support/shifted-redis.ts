@@ -15,7 +15,7 @@ const SOURCE = fileURLToPath(new URL("shift-time.c", import.meta.url));
 export const NO_SHIFTED_REDIS =
   process.platform === "linux" && spawnSync("cc", ["--version"]).status === 0
     ? false
-    : "a Redis with another clock needs Linux and a C compiler under the name cc";
+    : "a Redis with a different clock needs Linux and a C compiler under the name cc";
 
 export interface ShiftedRedis {
   readonly redis: RedisServer;

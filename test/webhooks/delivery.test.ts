@@ -616,7 +616,7 @@ t.test("a configured webhook can be enabled again, but not changed", async (t) =
   t.match(
     await call("POST", `${path}/secrets`, { overlapS: 0 }),
     refused,
-    "the webhook cannot get another secret",
+    "the webhook cannot get a different secret",
   );
   t.match(await call("DELETE", path), refused, "the webhook cannot be deleted");
   receiver.reply = () => 204;

@@ -125,7 +125,7 @@ t.test("a node without webhooks checks every five seconds whether webhooks exist
     mock.timers.tick(1000);
   }
   await turn();
-  t.equal(reads, 3, "the node reads at the start, and twice in ten seconds");
+  t.equal(reads, 3, "the node reads on startup, and twice in ten seconds");
 });
 
 t.test("an event wakes only the webhooks that deliver the event", async (t) => {

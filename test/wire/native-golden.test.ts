@@ -90,7 +90,7 @@ t.test("1 MiB of nested arrays does not overflow the stack", async (t) => {
   t.match(
     frameErrorOf(() => decodeClientFrame(deep)),
     { code: "malformed_frame", fatal: false },
-    "nested arrays in place of the operation code are refused",
+    "nested arrays instead of the operation code are refused",
   );
   deep.set([0x93, 0x06, 0x01]);
   t.match(

@@ -120,7 +120,11 @@ t.test(
     const delivered = [stored(1, a), stored(2, b), stored(3, c), unstored(3, d)];
     const cases = async (name: string) => {
       t.equal(await lostOf(...delivered), Infinity, `${name}: no message is lost`);
-      t.equal(await lostOf(stored(3, c - 1)), c - 1, `${name}: another id at a stored seq is lost`);
+      t.equal(
+        await lostOf(stored(3, c - 1)),
+        c - 1,
+        `${name}: a different id at a stored seq is lost`,
+      );
       t.equal(await lostOf(stored(4, d)), d, `${name}: a seq above the head is lost`);
       t.equal(
         await lostOf(unstored(4, d)),
