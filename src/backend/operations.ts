@@ -1,6 +1,6 @@
 // Generated from the OpenAPI document by `npm run config:docs`. Do not edit.
 
-/** The token of a user for a type of device */
+/** A user's token for a device type */
 export type UserTokenRequest = {
   /** User id */
   readonly uid: string;
@@ -20,7 +20,7 @@ export type DeviceLevel = 0 | 1;
 
 /** Reply to a call that succeeded */
 export type Status = {
-  /** ok, or ready in a reply of GET /readyz */
+  /** ok, or ready in a reply to GET /readyz */
   readonly status: string;
 };
 
@@ -57,7 +57,7 @@ export type Devices = {
   readonly devices: readonly {
     /** Type of the device */
     readonly device_flag: DeviceFlag;
-    /** Level of the device, which was registered with its token */
+    /** Level of the device, registered with its token */
     readonly device_level: DeviceLevel;
     /** 0: the device was logged out */
     readonly has_token: Flag;
@@ -82,7 +82,7 @@ export type SystemUidList = readonly string[];
 
 /** System accounts to add or remove */
 export type SystemUidsRequest = {
-  /** Uids of the accounts */
+  /** User ids of the accounts */
   readonly uids: readonly string[];
 };
 
@@ -100,7 +100,7 @@ export type ChannelRequest = {
   readonly send_ban?: Flag | undefined;
   /** 1: strangers may send to the owner. Only for personal channels */
   readonly allow_stranger?: Flag | undefined;
-  /** 1: a super-large group, for which no state per member (such as unread counts) is kept */
+  /** 1: a super-large group, for which no per-member state (such as unread counts) is kept */
   readonly large?: Flag | undefined;
   /** 1: clients may send events to the group, or to the owner of the personal channel. Default at creation: 0 if large is 1, otherwise 1 */
   readonly client_events?: Flag | undefined;
@@ -125,7 +125,7 @@ export type ChannelInfoRequest = {
   readonly send_ban?: Flag | undefined;
   /** 1: strangers may send to the owner. Only for personal channels */
   readonly allow_stranger?: Flag | undefined;
-  /** 1: a super-large group, for which no state per member (such as unread counts) is kept */
+  /** 1: a super-large group, for which no per-member state (such as unread counts) is kept */
   readonly large?: Flag | undefined;
   /** 1: clients may send events to the group, or to the owner of the personal channel. Default at creation: 0 if large is 1, otherwise 1 */
   readonly client_events?: Flag | undefined;
@@ -199,7 +199,7 @@ export type ChannelState = {
   readonly send_ban: Flag;
   /** 1: strangers may send to the owner of the personal channel */
   readonly allow_stranger: Flag;
-  /** 1: a super-large group, for which no state per member is kept */
+  /** 1: a super-large group, for which no per-member state is kept */
   readonly large: Flag;
   /** 1: clients may send events to the channel */
   readonly client_events: Flag;
@@ -209,13 +209,13 @@ export type ChannelState = {
   readonly blacklist_count: number;
   /** Number of users on the whitelist */
   readonly whitelist_count: number;
-  /** Sequence number of the newest message of a group; 0 if there is none */
+  /** Sequence number of a group's newest message; 0 if there is none */
   readonly last_message_seq: number;
 };
 
 /** One page of a list of users */
 export type UidPage = {
-  /** Users of this page, in ascending order */
+  /** Users on this page, in ascending order */
   readonly uids: readonly string[];
   /** Cursor of the next page; empty if this is the last page */
   readonly cursor: string;
@@ -229,7 +229,7 @@ export type Whitelist = readonly {
 
 /** Read positions of members, and whether each of them has read the message */
 export type Readers = {
-  /** Members of this page */
+  /** Members on this page */
   readonly readers: readonly {
     /** User id */
     readonly uid: string;
@@ -248,7 +248,7 @@ export type BusiestChannels = {
   readonly node_id: string;
   /** Seconds over which messages and events were counted */
   readonly window_s: number;
-  /** Channels, the busiest first */
+  /** Channels, busiest first */
   readonly channels: readonly {
     /** Channel id; for a personal channel, one of its two users */
     readonly channel_id: string;
@@ -258,14 +258,14 @@ export type BusiestChannels = {
     readonly uid?: string | undefined;
     /** Number of accepted messages, without retries */
     readonly messages: number;
-    /** Number of accepted events, including those of streams */
+    /** Number of accepted events, including stream events */
     readonly events: number;
   }[];
 };
 
 /** One page of a user's groups */
 export type ChannelPage = {
-  /** Groups of this page, in ascending order of their ids */
+  /** Groups on this page, in ascending order of their ids */
   readonly channels: readonly {
     /** Channel id */
     readonly channel_id: string;
@@ -454,7 +454,7 @@ export type EventRequest = {
   readonly channel_type: ChannelType;
   /** Sender. Empty or absent means the system */
   readonly from_uid?: string | undefined;
-  /** Seconds from the start of a stream until its message is removed from history. Ignored for events other than a start event. 0 or absent means never */
+  /** Seconds from the start of a stream until its message is removed from history. Ignored unless the event is a start event. 0 or absent means never */
   readonly expire?: number | undefined;
   /** The event */
   readonly event: {
@@ -610,7 +610,7 @@ export type ChannelCreatedEvent = {
   readonly timestamp: string;
   /** Fields of the event */
   readonly data: {
-    /** Channel id; for the channel record of a user, the uid */
+    /** Channel id; for a user's channel record, the uid */
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
@@ -641,7 +641,7 @@ export type ChannelUpdatedEvent = {
   readonly timestamp: string;
   /** Fields of the event */
   readonly data: {
-    /** Channel id; for the channel record of a user, the uid */
+    /** Channel id; for a user's channel record, the uid */
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
@@ -672,7 +672,7 @@ export type ChannelDeletedEvent = {
   readonly timestamp: string;
   /** Fields of the event */
   readonly data: {
-    /** Channel id; for the channel record of a user, the uid */
+    /** Channel id; for a user's channel record, the uid */
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
@@ -693,7 +693,7 @@ export type ChannelDeletedEvent = {
   };
 };
 
-/** Written when users became members. A call with more than 500 users has several events */
+/** Written when users became members. A call with more than 500 users produces several events */
 export type ChannelMembersAddedEvent = {
   /** Unique id of the event */
   readonly id: string;
@@ -703,11 +703,11 @@ export type ChannelMembersAddedEvent = {
   readonly timestamp: string;
   /** Fields of the event */
   readonly data: {
-    /** Channel id; for the channel record of a user, the uid */
+    /** Channel id; for a user's channel record, the uid */
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
-    /** Uids of the users */
+    /** User ids */
     readonly uids: readonly string[];
     /** 1: temporary members */
     readonly temp_subscriber: Flag;
@@ -716,7 +716,7 @@ export type ChannelMembersAddedEvent = {
   };
 };
 
-/** Written when users lost a kind of membership. A call with more than 500 users has several events */
+/** Written when users lost a kind of membership. A call with more than 500 users produces several events */
 export type ChannelMembersRemovedEvent = {
   /** Unique id of the event */
   readonly id: string;
@@ -726,11 +726,11 @@ export type ChannelMembersRemovedEvent = {
   readonly timestamp: string;
   /** Fields of the event */
   readonly data: {
-    /** Channel id; for the channel record of a user, the uid */
+    /** Channel id; for a user's channel record, the uid */
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
-    /** Uids of the users */
+    /** User ids */
     readonly uids: readonly string[];
     /** 1: temporary members */
     readonly temp_subscriber: Flag;
@@ -750,7 +750,7 @@ export type StreamEndedEvent = {
   /** Fields of the event */
   readonly data:
     | {
-        /** Channel id; for the channel record of a user, the uid */
+        /** Channel id; for a user's channel record, the uid */
         readonly channel_id: string;
         /** 1 personal channel, 2 group channel */
         readonly channel_type: ChannelType;
@@ -800,7 +800,7 @@ export type UserTokenChangedEvent = {
   };
 };
 
-/** Written when the server ended a session of a user */
+/** Written when the server ended a user's session */
 export type SessionKickedEvent = {
   /** Unique id of the event */
   readonly id: string;
@@ -821,7 +821,7 @@ export type SessionKickedEvent = {
   };
 };
 
-/** Written when users needed a push for a message, while `push.enabled` is true (docs/push.md). A message with more than 500 such users has several events */
+/** Written when users needed a push for a message, while `push.enabled` is true (docs/push.md). A message with more than 500 such users produces several events */
 export type MessageUnreachedEvent = {
   /** Unique id of the event */
   readonly id: string;
@@ -880,11 +880,11 @@ export type MessageUnreachedEvent = {
               readonly state: "active";
             }
           | undefined;
-        /** Uids of the users */
+        /** User ids */
         readonly uids: readonly string[];
-        /** Number of this event among the events of the message, from 1 */
+        /** Position of this event among the message's events, starting at 1 */
         readonly page: number;
-        /** Number of events of the message */
+        /** Number of events for the message */
         readonly pages: number;
         /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
         readonly channel_key: string;
@@ -898,11 +898,11 @@ export type MessageUnreachedEvent = {
         readonly message_seq: number;
         /** The message has expired or was removed */
         readonly gone: 1;
-        /** Uids of the users */
+        /** User ids */
         readonly uids: readonly string[];
-        /** Number of this event among the events of the message, from 1 */
+        /** Position of this event among the message's events, starting at 1 */
         readonly page: number;
-        /** Number of events of the message */
+        /** Number of events for the message */
         readonly pages: number;
         /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
         readonly channel_key: string;
@@ -938,12 +938,12 @@ export type UserOfflineEvent = {
   readonly data: {
     /** User id */
     readonly uid: string;
-    /** Type of the device that left last */
+    /** Type of the last device to leave */
     readonly device_flag: DeviceFlag;
   };
 };
 
-/** Written when a session of a user has begun, but only while an enabled webhook or a reader requests events of this type */
+/** Written when a user's session has begun, but only while an enabled webhook or a reader requests events of this type */
 export type SessionOpenedEvent = {
   /** Unique id of the event */
   readonly id: string;
@@ -961,14 +961,14 @@ export type SessionOpenedEvent = {
     readonly device_id: string;
     /** Id of the session as a number, as in /connz */
     readonly conn_id: number;
-    /** Number of sessions of the user on devices of this type after this change */
+    /** Number of the user's sessions on devices of this type after this change */
     readonly device_online_count: number;
-    /** Number of all sessions of the user after this change */
+    /** Total number of the user's sessions after this change */
     readonly total_online_count: number;
   };
 };
 
-/** Written when a session of a user has ended, but only while an enabled webhook or a reader requests events of this type */
+/** Written when a user's session has ended, but only while an enabled webhook or a reader requests events of this type */
 export type SessionClosedEvent = {
   /** Unique id of the event */
   readonly id: string;
@@ -986,9 +986,9 @@ export type SessionClosedEvent = {
     readonly device_id: string;
     /** Id of the session as a number, as in /connz */
     readonly conn_id: number;
-    /** Number of sessions of the user on devices of this type after this change */
+    /** Number of the user's sessions on devices of this type after this change */
     readonly device_online_count: number;
-    /** Number of all sessions of the user after this change */
+    /** Total number of the user's sessions after this change */
     readonly total_online_count: number;
     /** Reason why the session was ended, such as `kicked`. Absent if only its connection ended, for example because the client closed it */
     readonly reason?: string | undefined;
@@ -1085,7 +1085,7 @@ export type CommandSentEvent = {
   };
 };
 
-/** Written when commands have expired in the inbox of a user who had not acknowledged them. More than 500 commands are divided among several events */
+/** Written when commands have expired in the inbox of a user who had not acknowledged them. More than 500 commands are split over several events */
 export type CommandExpiredEvent = {
   /** Unique id of the event */
   readonly id: string;
@@ -1192,7 +1192,7 @@ export type SignedUrlRequest = {
 
 /** A URL whose bearer needs no other credential */
 export type SignedUrl = {
-  /** The URL. Its origin is that of the request. Any other origin under which this cluster can be reached works as well */
+  /** The URL, with the origin of the request. Any other origin at which this cluster can be reached also works */
   readonly url: string;
   /** Time at which the URL expires, in Unix seconds */
   readonly expires_at: number;
@@ -1210,7 +1210,7 @@ export type KeyRotation = {
 export type WebhookRequest = {
   /** Absolute URL that receives the events */
   readonly url: string;
-  /** Types of events. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.* */
+  /** Event types. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.* */
   readonly types?: readonly string[] | undefined;
   /** Channels whose events are delivered. Events without a channel are always delivered */
   readonly channels?:
@@ -1221,7 +1221,7 @@ export type WebhookRequest = {
         readonly prefix?: string | undefined;
       }
     | undefined;
-  /** Format of the bodies */
+  /** Format of the request bodies */
   readonly format?: WebhookFormat | undefined;
   /** Number of events in a request, and the time for which an event waits for more */
   readonly batch?:
@@ -1256,7 +1256,7 @@ export type CreatedWebhook = {
 
 /** All webhooks */
 export type WebhookList = {
-  /** Webhooks in the order of their ids */
+  /** Webhooks, ordered by id */
   readonly webhooks: readonly Webhook[];
 };
 
@@ -1266,7 +1266,7 @@ export type Webhook = {
   readonly id: string;
   /** URL that receives the events */
   readonly url: string;
-  /** Types of events. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.* */
+  /** Event types. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.* */
   readonly types: readonly string[];
   /** Channels whose events are delivered. Events without a channel are always delivered */
   readonly channels: {
@@ -1275,7 +1275,7 @@ export type Webhook = {
     /** Prefix of the channel id. For a personal channel, the uid of either user may have this prefix */
     readonly prefix?: string | undefined;
   };
-  /** Format of the bodies */
+  /** Format of the request bodies */
   readonly format: WebhookFormat;
   /** Number of events in a request, and the time for which an event waits for more */
   readonly batch: {
@@ -1304,7 +1304,7 @@ export type Webhook = {
 export type WebhookChange = {
   /** Absolute URL that receives the events */
   readonly url?: string | undefined;
-  /** Types of events. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.* */
+  /** Event types. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.* */
   readonly types?: readonly string[] | undefined;
   /** Channels whose events are delivered. Events without a channel are always delivered */
   readonly channels?:
@@ -1315,7 +1315,7 @@ export type WebhookChange = {
         readonly prefix?: string | undefined;
       }
     | undefined;
-  /** Format of the bodies */
+  /** Format of the request bodies */
   readonly format?: WebhookFormat | undefined;
   /** Number of events in a request, and the time for which an event waits for more */
   readonly batch?:
@@ -1338,9 +1338,9 @@ export type WebhookChange = {
 export type WebhookAttempt = {
   /** Time of the attempt in Unix milliseconds */
   readonly time: number;
-  /** Value of the header webhook-id */
+  /** Value of the webhook-id header */
   readonly webhook_id: string;
-  /** Number of the attempt, from 1 */
+  /** Attempt number, starting at 1 */
   readonly attempt: number;
   /** Number of events in the request; 0 for a test */
   readonly events: number;
@@ -1352,7 +1352,7 @@ export type WebhookAttempt = {
   readonly duration_ms: number;
   /** Reason why there was no complete reply; empty if the reply was complete */
   readonly error: string;
-  /** First KiB of a reply that was not 2xx */
+  /** First KiB of a reply without a 2xx status */
   readonly response: string;
   /** Node that sent the request */
   readonly node_id: string;
@@ -1360,11 +1360,11 @@ export type WebhookAttempt = {
 
 /** A range of the feed to deliver again */
 export type WebhookReplay = {
-  /** Position after which the range begins: a cursor of GET /events, a time (RFC 3339 or Unix milliseconds) or oldest */
+  /** Position after which the range begins: a cursor from GET /events, a time (RFC 3339 or Unix milliseconds) or oldest */
   readonly after: string;
   /** Position at which the range ends, in the same form. Absent means now */
   readonly before?: string | undefined;
-  /** Types of events. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.* */
+  /** Event types. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.* */
   readonly types?: readonly string[] | undefined;
 };
 
@@ -1386,13 +1386,13 @@ export type WebhookSecret = {
   readonly secret: string;
 };
 
-/** The last attempts */
+/** The latest attempts */
 export type WebhookAttemptList = {
   /** Attempts, newest first */
   readonly attempts: readonly WebhookAttempt[];
 };
 
-/** Events that were given up */
+/** Events that the receiver did not accept and that are no longer retried */
 export type WebhookFailureList = {
   /** Failures, oldest first */
   readonly failures: readonly WebhookFailure[];
@@ -1406,7 +1406,7 @@ export type WebhookFailure = {
   readonly type: string;
   /** Time of the event (RFC 3339) */
   readonly timestamp: string;
-  /** Time in Unix milliseconds at which the event was given up */
+  /** Time in Unix milliseconds at which delivery of the event was abandoned */
   readonly parked_at: number;
   /** Number of attempts */
   readonly attempts: number;
@@ -1502,11 +1502,11 @@ export type KickRequest = {
   readonly conn_id: string | number;
 };
 
-/** One page of the sessions of this node */
+/** One page of this node's sessions */
 export type Connections = {
-  /** Node that replies. The page contains only sessions of this node */
+  /** Node that replies. The page contains only this node's sessions */
   readonly node_id: string;
-  /** Sessions of this page */
+  /** Sessions on this page */
   readonly connections: readonly {
     /** Session id */
     readonly id: string;
@@ -1532,7 +1532,7 @@ export type Connections = {
     readonly device_id: string;
     /** Wire format */
     readonly format: string;
-    /** Version of the protocol of the wire format */
+    /** Protocol version of the wire format */
     readonly version: number;
     /** 0: the client has reported that it is in the background. Absent for closed sessions */
     readonly foreground?: Flag | undefined;
@@ -1540,13 +1540,13 @@ export type Connections = {
     readonly node_id: string;
     /** 1: the connect was refused, so uid and device are only what the client claimed. Absent for open sessions, like the fields below */
     readonly refused?: Flag | undefined;
-    /** Time of the end in ISO 8601 */
+    /** Time at which the session ended or was refused, in ISO 8601 */
     readonly ended?: string | undefined;
     /** Close reason (docs/protocol/native.md), or one of lost (no close frame), left (the client closed the connection), origin_refused and too_many_connections (the handshake was refused) */
     readonly reason?: string | undefined;
     /** Meaning of the reason in English */
     readonly message?: string | undefined;
-    /** Close code of the WebSocket, or the HTTP status of a refused handshake */
+    /** WebSocket close code, or the HTTP status of a refused handshake */
     readonly code?: number | undefined;
     /** Code of the error with which the connect was refused */
     readonly error?: string | undefined;
@@ -1555,11 +1555,11 @@ export type Connections = {
   }[];
   /** Current time in ISO 8601 */
   readonly now: string;
-  /** Number of open or closed sessions of this node that match the query */
+  /** Number of this node's open or closed sessions that match the query */
   readonly total: number;
   /** Number of sessions that were skipped */
   readonly offset: number;
-  /** Maximum number of sessions in this page */
+  /** Maximum number of sessions on this page */
   readonly limit: number;
 };
 
@@ -1612,7 +1612,7 @@ export type Configuration = {
   readonly settings: readonly {
     /** Name of the setting */
     readonly key: string;
-    /** Value. Absent if it is secret. URLs are shown without user name and password, and secrets in a list are masked */
+    /** Value of the setting. Absent if the value is secret. URLs are shown without user name and password, and secrets in a list are masked */
     readonly value?: unknown | undefined;
     /** 1: the value is secret and not shown */
     readonly is_secret: Flag;
@@ -1688,7 +1688,7 @@ export type Import = {
         readonly through_seq: number;
         /** Number of messages in the range */
         readonly count: number;
-        /** SHA-256 over the messages in hexadecimal digits */
+        /** SHA-256 of the messages, in hexadecimal */
         readonly checksum: string;
       }
     | undefined;
@@ -1714,7 +1714,7 @@ export type MessageSyncRequest = {
   readonly pull_mode?: 0 | 1 | undefined;
 };
 
-/** Messages in WuKongIM's shape */
+/** Messages in WuKongIM's format */
 export type SyncedMessages = {
   /** start_message_seq of the request */
   readonly start_message_seq: number;
@@ -1726,7 +1726,7 @@ export type SyncedMessages = {
   readonly messages: readonly SyncedMessage[];
 };
 
-/** A message in WuKongIM's shape */
+/** A message in WuKongIM's format */
 export type SyncedMessage = {
   /** Id of the message, unique in the cluster */
   readonly message_id: number;
@@ -1763,7 +1763,7 @@ export type SyncedMessage = {
   readonly stream_no: string;
   /** Label of the message, or empty */
   readonly tag_key: string;
-  /** Bits that the client sent, plus 2 for the message of a stream and 8 for a message with a topic */
+  /** Bits that the client sent, plus 2 for a stream's message and 8 for a message with a topic */
   readonly setting: number;
   /** Topic that a WKProto client sent with the message */
   readonly topic?: string | undefined;
@@ -1887,7 +1887,7 @@ export type MaxMessageSeq = {
 
 /** Commands to list */
 export type CommandSyncRequest = {
-  /** User of the commands */
+  /** User who received the commands */
   readonly uid: string;
   /** Maximum number of commands to return. 0 or absent means 200 */
   readonly limit?: number | undefined;
@@ -1898,7 +1898,7 @@ export type CommandList = readonly SyncedMessage[];
 
 /** Commands to acknowledge */
 export type CommandSyncAckRequest = {
-  /** User of the commands */
+  /** User who received the commands */
   readonly uid: string;
   /** message_seq of the last command that the client has processed */
   readonly last_message_seq: number;
@@ -1929,7 +1929,7 @@ export type MessageRequest = {
 
 /** Conversations to list */
 export type ConversationSyncRequest = {
-  /** User of the conversations */
+  /** User whose conversations are listed */
   readonly uid: string;
   /** Highest `version` that the caller has. Only conversations that changed since this version are returned. 0 or absent means all conversations. A version more than a day ahead of the newest change counts as 0 */
   readonly version?: number | undefined;
@@ -1941,7 +1941,7 @@ export type ConversationSyncRequest = {
   readonly only_unread?: Flag | undefined;
   /** Channel types to exclude */
   readonly exclude_channel_types?: readonly number[] | undefined;
-  /** Number of the page, beginning with 1. A conversation that moves between two calls may be missing or returned twice; use `cursor` instead. 0 or absent means that the result is not paginated */
+  /** Page number, starting at 1. A conversation that moves between two calls may be missing or returned twice; use `cursor` to avoid this. 0 or absent means that the result is not paginated */
   readonly page?: number | undefined;
   /** With `page`, the number of conversations per page; 0 or absent means 100. Without `page`, the same as `limit`. Ignored if `limit` is set */
   readonly page_size?: number | undefined;
@@ -1980,7 +1980,7 @@ export type Conversation = {
 
 /** User whose channels are listed */
 export type ConversationChannelsRequest = {
-  /** User of the conversations */
+  /** User whose channels are listed */
   readonly uid: string;
 };
 
@@ -1994,7 +1994,7 @@ export type StoredChannelList = readonly {
 
 /** Conversations to return */
 export type ConversationsByChannelsRequest = {
-  /** User of the conversations */
+  /** User whose conversations are returned */
   readonly uid: string;
   /** Channels whose conversations are returned */
   readonly channels: readonly {
@@ -2009,7 +2009,7 @@ export type ConversationsByChannelsRequest = {
 
 /** A conversation of a user */
 export type ConversationRequest = {
-  /** User of the conversation */
+  /** User to whom the conversation belongs */
   readonly uid: string;
   /** Channel id; for a personal channel, the uid of the user */
   readonly channel_id: string;
@@ -2019,7 +2019,7 @@ export type ConversationRequest = {
 
 /** Number of unread messages to set */
 export type SetUnreadRequest = {
-  /** User of the conversation */
+  /** User to whom the conversation belongs */
   readonly uid: string;
   /** Channel id; for a personal channel, the uid of the user */
   readonly channel_id: string;
@@ -2031,7 +2031,7 @@ export type SetUnreadRequest = {
 
 /** A conversation of a user, and the last message to hide */
 export type DeleteConversationRequest = {
-  /** User of the conversation */
+  /** User to whom the conversation belongs */
   readonly uid: string;
   /** Channel id; for a personal channel, the uid of the user */
   readonly channel_id: string;
@@ -2101,7 +2101,7 @@ export interface Operations {
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
-    /** Users to list. `subscribers` or absent means permanent and temporary subscribers */
+    /** Users to list. Absent means `subscribers`: the permanent and the temporary ones */
     readonly list?: "subscribers" | "blacklist" | "whitelist" | undefined;
     /** Maximum number of ids to return. Absent means 1000 */
     readonly limit?: number | undefined;
@@ -2181,9 +2181,9 @@ export interface Operations {
   readEvents(query?: {
     /** Position after which events are read: a cursor, `now`, `oldest`, or a time (RFC 3339 or Unix milliseconds). Absent means `oldest` */
     readonly after?: string | undefined;
-    /** Types of events, separated by commas. A name with `*` at the end selects all types that begin with the text before it. A plain `*` does not select `session.opened`, `session.closed` or `command.sent`; select them by their full names, or with `session.*` or `command.*`. Absent means all types except these three */
+    /** Event types, separated by commas. A name with `*` at the end selects all types that begin with the text before it. A plain `*` does not select `session.opened`, `session.closed` or `command.sent`; select them by their full names, or with `session.*` or `command.*`. Absent means all types except these three */
     readonly types?: string | undefined;
-    /** Only events of this channel: `2:<group>`, `1:<uid>@<uid>` with the users in any order, or `1:<uid>` for the channel record of a user */
+    /** Only events of this channel: `2:<group>`, `1:<uid>@<uid>` with the users in any order, or `1:<uid>` for a user's channel record */
     readonly channel?: string | undefined;
     /** Maximum number of events. Absent means 100 */
     readonly limit?: number | undefined;
@@ -2209,11 +2209,11 @@ export interface Operations {
     /** Type of the device to which the token belongs: 0 app, 1 web, 2 desktop. Absent means 1 */
     readonly device_flag?: DeviceFlag | undefined;
   }): Promise<Stream | undefined>;
-  /** Signs the URL of a stream, so that its bearer needs no other credential */
+  /** Signs a stream's URL, so that its bearer needs no other credential */
   signStreamUrl(body: SignedUrlRequest): Promise<SignedUrl>;
   /** Creates a new key for signed URLs. URLs that were signed earlier stay valid for at most 86400 seconds */
   rotateSigningKey(): Promise<KeyRotation>;
-  /** Creates a webhook, which receives the events from now on */
+  /** Creates a webhook. It receives the events that occur from then on */
   createWebhook(body: WebhookRequest): Promise<CreatedWebhook>;
   /** Lists the webhooks, without their secrets */
   listWebhooks(): Promise<WebhookList>;
@@ -2225,7 +2225,7 @@ export interface Operations {
       readonly id: string;
     },
   ): Promise<Webhook>;
-  /** Deletes a webhook with its failures */
+  /** Deletes a webhook and its failures */
   deleteWebhook(query: {
     /** Id of the webhook */
     readonly id: string;
@@ -2235,7 +2235,7 @@ export interface Operations {
     /** Id of the webhook */
     readonly id: string;
   }): Promise<WebhookAttempt>;
-  /** Delivers a range of the feed again, while the live delivery continues */
+  /** Delivers a range of the feed again, while live delivery continues */
   createWebhookReplay(
     body: WebhookReplay,
     query: {
@@ -2251,7 +2251,7 @@ export interface Operations {
       readonly id: string;
     },
   ): Promise<WebhookSecret>;
-  /** Lists the last requests to the receiver, with their results */
+  /** Lists the latest requests to the receiver, with their results */
   listWebhookAttempts(query: {
     /** Id of the webhook */
     readonly id: string;
@@ -2274,7 +2274,7 @@ export interface Operations {
   login(body: LoginRequest): Promise<Login>;
   /** Revokes the access token that authenticates the call */
   logout(): Promise<Status>;
-  /** Lists the nodes of the cluster that are alive */
+  /** Lists the cluster's live nodes */
   listNodes(): Promise<NodeList>;
   /** Returns the addresses of the least loaded nodes, to which a client should connect */
   getRoute(query?: {
@@ -2285,9 +2285,9 @@ export interface Operations {
   getRoutes(body: RouteRequest): Promise<RouteList>;
   /** Ends a session on any node */
   kickSession(body: KickRequest): Promise<Status>;
-  /** Lists the sessions of this node */
+  /** Lists this node's sessions */
   listSessions(query?: {
-    /** open or absent: the sessions of this node. closed: the sessions that ended on this node and the connects that it refused within the last 24 hours, up to the number in client.keepClosed */
+    /** open or absent: this node's sessions. closed: the sessions that ended on this node and the connects that it refused within the last 24 hours, up to the number in client.keepClosed */
     readonly state?: "open" | "closed" | undefined;
     /** Text that the user id must contain */
     readonly uid?: string | undefined;
@@ -2374,7 +2374,7 @@ export interface Operations {
     /** client_msg_no of the message */
     readonly client_msg_no: string;
   }): Promise<SingleMessage>;
-  /** Lists a user's conversations. Those with the newest messages come first */
+  /** Lists a user's conversations, ordered by their newest message, newest first */
   listConversations(body: ConversationSyncRequest): Promise<ConversationList>;
   /** Lists the channels of a user's newest conversations, with the ids under which WuKongIM stores them */
   listConversationChannels(body: ConversationChannelsRequest): Promise<StoredChannelList>;
