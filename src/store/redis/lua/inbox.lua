@@ -118,6 +118,13 @@ local function extend_ttl(key, ms)
   if redis.call('PEXPIRE', key, ms, 'GT') == 0 then redis.call('PEXPIRE', key, ms, 'NX') end
 end
 
+-- Lets lists about an inbox live as long as its copies. A list that expired earlier would leave
+-- copies that are never counted, dropped or removed in time.
+local function keep_with_copies(inbox, ...)
+  local ttl_ms = int(redis.call('PTTL', inbox.copies))
+  for _, list in ipairs({ ... }) do redis.call('PEXPIRE', list, ttl_ms) end
+end
+
 -- Drops the oldest copy of the sender in `order`. If the sender has no copy there, removes the
 -- sender from `shares`. Returns the number of dropped copies.
 local function drop_oldest(inbox, sender)
@@ -230,24 +237,24 @@ local function put_copy(id, copy, inbox, topic)
   end
   local seq = redis.call('INCR', inbox.last_seq)
   if seq % TIDY_EVERY == 0 then expire_copies(inbox, now, MAX_EXPIRED) end
-  if copy.ends_early == '1' then
-    redis.call('ZADD', inbox.expiry, copy.ends, int(seq))
-    extend_ttl(inbox.expiry, ttl_ms)
-  end
+  if copy.ends_early == '1' then redis.call('ZADD', inbox.expiry, copy.ends, int(seq)) end
   redis.call('XADD', inbox.copies, int(seq) .. '-0', 'x', copy.ends, 'i', int(id), 'n', copy.payload_bytes, 'r', copy.record)
   extend_ttl(inbox.copies, ttl_ms)
+  if copy.ends_early == '1' then
+    keep_with_copies(inbox, inbox.expiry)
+  else
+    redis.call('PEXPIRE', inbox.expiry, ttl_ms, 'GT')
+  end
   if sender ~= '' then
     -- If this is the first copy from a user, all older copies are from backends and need not be
     -- listed.
     if not has_senders(inbox) then redis.call('UNLINK', inbox.order) end
     redis.call('HSET', inbox.senders, int(seq), sender)
     redis.call('ZINCRBY', inbox.shares, 1, sender)
-    extend_ttl(inbox.senders, ttl_ms)
-    extend_ttl(inbox.shares, ttl_ms)
   end
   if sender ~= '' or redis.call('EXISTS', inbox.senders) == 1 then
     redis.call('ZADD', inbox.order, 0, order_member(sender, int(seq)))
-    extend_ttl(inbox.order, ttl_ms)
+    keep_with_copies(inbox, inbox.senders, inbox.shares, inbox.order)
   end
   if inbox.bucket ~= '' and inbox.bucket ~= OUTBOX then redis.call('ZADD', inbox.bucket .. 'inboxDue', 'LT', copy.ends, inbox.uid) end
   redis.call('SPUBLISH', topic, command_frame(id, seq, copy.record, inbox.uid, copy.origin))
