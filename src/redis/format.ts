@@ -120,15 +120,14 @@ export function unconfirmed(confirmed: number, minReplicas: number): RedisAway {
  */
 export async function assertFormat(client: RedisClient, keys: Keys): Promise<string> {
   const key = keys.shared("format");
-  const id = randomBytes(8).toString("hex");
-  const newMark = `jindou ${FORMAT} ${id}`;
-  const mark = await client.set(key, newMark, "NX", "GET").then(
-    (former) => former ?? newMark,
-    (error: unknown) => {
+  const mark = await client
+    .get(key)
+    // Only an empty Redis is written to, because a full Redis rejects writes.
+    .then((former) => former ?? writeMark(client, key))
+    .catch((error: unknown) => {
       if (isReply(error) && error.message.startsWith("WRONGTYPE")) return "";
       throw error;
-    },
-  );
+    });
   const format = /^jindou (\d+)(?: [0-9a-f]+)?$/.exec(mark)?.[1];
   if (format === undefined)
     throw new UnusableRedis(
@@ -143,6 +142,12 @@ export async function assertFormat(client: RedisClient, keys: Keys): Promise<str
       `Redis holds data of format ${format}, but this build reads only format ${FORMAT}. Start the newer build that wrote it`,
     );
   return mark;
+}
+
+/** Writes a new mark unless another node has written one. Returns the mark in Redis. */
+async function writeMark(client: RedisClient, key: string): Promise<string> {
+  const mark = `jindou ${FORMAT} ${randomBytes(8).toString("hex")}`;
+  return (await client.set(key, mark, "NX", "GET")) ?? mark;
 }
 
 function warningsOf(info: string): readonly string[] {

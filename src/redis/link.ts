@@ -437,6 +437,7 @@ export class RedisLink {
       if (code?.isWriting)
         args.push(this.#deadline(server, untilMs) ?? (await this.#awaitDeadline(server, untilMs)));
       for (let attempt = 1; ; attempt++) {
+        let refusal: Error | undefined;
         const leftMs = attempt === 1 ? timeoutMs : Math.max(untilMs - performance.now(), 1);
         const remaining = { ...options, timeoutMs: leftMs };
         const loading = code && this.#load(code, server, remaining);
@@ -445,12 +446,14 @@ export class RedisLink {
         try {
           if (loading !== undefined) {
             sent.promise.catch(() => {}); // the load's error is the cause, and takes precedence
-            await loading;
+            refusal = await loading;
           }
           return await sent.promise;
         } catch (error) {
+          if (code === undefined || !isMissingFunction(error)) throw error;
+          if (refusal !== undefined) throw refusal;
           // The server has lost the library, so it has not run anything.
-          if (code === undefined || attempt > 1 || !isMissingFunction(error)) throw error;
+          if (attempt > 1) throw error;
           this.#loaded.get(server)?.delete(code.loading);
         }
       }
@@ -495,7 +498,15 @@ export class RedisLink {
     });
   }
 
-  #load({ loading }: ServerCode, server: Redis, options: SendOptions): Promise<void> | undefined {
+  /**
+   * Loads code that the connection has not loaded yet. Resolves with the error if Redis refuses to
+   * load code that only reads, because a full Redis may have it already.
+   */
+  #load(
+    { loading, isWriting }: ServerCode,
+    server: Redis,
+    options: SendOptions,
+  ): Promise<Error | undefined> | undefined {
     let loaded = this.#loaded.get(server);
     if (loaded === undefined) {
       const loadings = new Set<ServerCode["loading"]>();
@@ -507,10 +518,11 @@ export class RedisLink {
     loaded.add(loading);
     const [command, ...args] = loading;
     return send(server, command, args, options).then(
-      () => {},
+      () => undefined,
       (error: unknown) => {
-        if (isExistingLibrary(error)) return;
+        if (isExistingLibrary(error)) return undefined;
         loaded.delete(loading); // so that the next call loads it again
+        if (!isWriting && isReply(error) && !isDenied(error)) return error;
         throw error;
       },
     );
@@ -660,6 +672,7 @@ export class RedisLink {
 
   #retry(): void {
     if (this.#status !== "down" || this.#client.status !== "ready") return;
+    if (this.#preparing !== undefined) return; // a newer connection is being checked
     if (this.#isReplica) this.#client.disconnect(true);
     else this.#reopen();
   }

@@ -63,6 +63,11 @@ function scope(names: readonly string[], ...sources: readonly (URL | string)[]) 
 }
 
 const TURN = LIBRARY.function("turn", { isWriting: true });
+/** Runs a turn that consists of `FREEING` operations, even if Redis is full. */
+const FREE = LIBRARY.function("free", { isWriting: true });
+const FREEING: ReadonlySet<string> = new Set<(typeof OPERATIONS)[number]>([
+  ...(["log_delete", "log_expire", "log_confirm", "log_release", "log_released"] as const),
+]);
 export const READ_LOG = LIBRARY.function("read", { isWriting: false });
 
 const FAILED = 255;
@@ -128,7 +133,7 @@ export function createOperations({
       args.push(...draft.texts);
     }
     const reply = await link.callFunction(
-      TURN,
+      operations.every(({ draft }) => FREEING.has(draft.name)) ? FREE : TURN,
       [first.key],
       [settings(), Buffer.concat(numbers), link.keys.topicEnd, ...args],
       { isGathered: true, timeoutMs },
@@ -150,7 +155,8 @@ export function createOperations({
 
   const queue = new TurnQueue<QueuedOperation>({ link, maxPendingBytes, run: send });
   return {
-    run({ bucket, key }, draft) {
+    // Asynchronous, so that a full queue rejects like every other failure.
+    async run({ bucket, key }, draft) {
       const operation = new QueuedOperation(key, draft);
       queue.add(bucket, operation);
       return operation.reply;

@@ -633,7 +633,7 @@ local function end_logs(replies)
   end
   for _, log in ipairs(changed_logs) do
     if log.is_used then set_expiry(log) end
-    if log.is_closing then shrink_frames(log) end
+    if log.is_closing then pcall(shrink_frames, log) end -- a log without frames fails alone
   end
   for _, publication in ipairs(publications) do
     local log, topic, frame = unpack(publication)

@@ -51,4 +51,6 @@ local function run_turn(_, arguments)
 end
 
 register_function('@LIBRARY_turn', run_turn)
+-- Runs operations that free memory, even if Redis is full.
+register_function({ function_name = '@LIBRARY_free', callback = run_turn, flags = { 'allow-oom' } })
 register_function({ function_name = '@LIBRARY_read', callback = read_log, flags = { 'no-writes' } })

@@ -92,10 +92,10 @@ export class Sweep {
     const buckets = await this.#dueBuckets(clockAt);
     const sweeps = buckets.map((bucket) => this.#sweepBucket(bucket, clockAt));
     const results: PromiseSettledResult<unknown>[] = await Promise.allSettled(sweeps);
-    // If every bucket failed, the store's clock is wrong or Redis is unreachable. The tasks would
-    // fail too.
+    // If every bucket of a Redis Cluster failed, the store's clock is wrong or Redis is unreachable.
+    // The tasks would fail too. On a single server, `#dueBuckets` has checked both.
     const anySucceeded =
-      results.length === 0 || results.some(({ status }) => status === "fulfilled");
+      !this.#ports.link.isCluster || results.some(({ status }) => status === "fulfilled");
     let removed = 0;
     for (const result of results)
       if (result.status === "fulfilled") removed += Number(result.value);

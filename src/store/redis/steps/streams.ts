@@ -4,7 +4,7 @@
 // written before a start is sent. Separate scripts notify the users. A call must not return before
 // its changes are replicated as configured.
 
-import { BrokerError, type SendRefusal } from "../../../broker/errors.ts";
+import { BrokerError, isTransient, type SendRefusal } from "../../../broker/errors.ts";
 import { BUCKETS, bucketOf, isSameMediaType } from "../../../broker/log-frame.ts";
 import { type ChannelKey, messageTimeMs, STREAM_START } from "../../../broker/model.ts";
 import { isCheck, refusePersonSend } from "../../../broker/permissions.ts";
@@ -62,6 +62,8 @@ export function createRedisStreams(
   const steps = createStreamSteps(ports, operations);
   const channelOrder = new KeyedSequencer();
   let reliableSinceMs = steadyClock();
+  /** Time at which the streams of a bucket could not be interrupted, on `steadyClock`. */
+  const failedMs: number[] = [];
   let mayBeInFuture = true;
   link.onChange((isUp) => {
     if (isUp) reliableSinceMs = steadyClock();
@@ -213,6 +215,17 @@ export function createRedisStreams(
       await link.write("zadd", streams, "XX", "LT", nowMs, name);
   }
 
+  /** Interrupts no stream whose producer may have been silent because its calls failed. */
+  async function interruptReliably(bucket: number, silentMs: number): Promise<number> {
+    const isReliable = steadyClock() - silentMs >= (failedMs[bucket] ?? 0);
+    try {
+      return await interruptIn(bucket, isReliable ? clock() - silentMs : 0);
+    } catch (error) {
+      if (isTransient(error)) failedMs[bucket] = steadyClock();
+      throw error;
+    }
+  }
+
   async function interrupt(name: string, sinceMs: number): Promise<boolean> {
     const at = name.indexOf("\n");
     const [key, clientMsgNo] = [name.slice(0, at), name.slice(at + 1)];
@@ -248,8 +261,8 @@ export function createRedisStreams(
     },
 
     /**
-     * Ends no stream if, within the last `silentMs`, Redis was unreachable, its clock was set, or
-     * this store was created.
+     * Ends no stream if, within the last `silentMs`, Redis was unreachable or rejected writes, its
+     * clock was set, or this store was created.
      */
     async interruptStreams(silentMs) {
       const corrected = mayBeInFuture ? correctFutureTimes() : undefined;
@@ -258,9 +271,8 @@ export function createRedisStreams(
         await corrected;
         return 0;
       }
-      const silentSinceMs = clock() - silentMs;
       const buckets = Array.from({ length: BUCKETS }, (_, bucket) =>
-        interruptIn(bucket, silentSinceMs),
+        interruptReliably(bucket, silentMs),
       );
       const counts = await Promise.all(buckets);
       await corrected;
