@@ -21,7 +21,10 @@ export class UnreadableRecords {
     return this.#count;
   }
 
-  /** Decodes items. Skips items for which `decode` throws `internal`. Rethrows other errors. */
+  /**
+   * Decodes items. Skips items that cannot be decoded. Rethrows a `BrokerError` other than
+   * `internal`.
+   */
   decodeReadable<Item, Result>(items: readonly Item[], decode: (item: Item) => Result): Result[] {
     const results: Result[] = [];
     for (const item of items) {
@@ -35,7 +38,7 @@ export class UnreadableRecords {
   }
 
   #skip(error: unknown): void {
-    if (!(error instanceof BrokerError) || error.code !== "internal") throw error;
+    if (error instanceof BrokerError && error.code !== "internal") throw error;
     this.#count += 1;
     const now = performance.now();
     if (now - this.#reportedAtMs < REPORT_EVERY_MS) return;

@@ -2,7 +2,7 @@
 // conversations, inboxes and streams leave it out and count it.
 
 import t, { type Test } from "tap";
-import { STREAM_START } from "../../../src/broker/model.ts";
+import { STREAM_CONTENT, STREAM_START } from "../../../src/broker/model.ts";
 import type { HistoryRange } from "../../../src/broker/ports.ts";
 import { draftOf } from "../../contract/store-fixture.ts";
 import { startRedis } from "../../support/redis.ts";
@@ -150,18 +150,36 @@ t.test("an inbox leaves out copies that cannot be decoded", async (t) => {
   t.same(await store.readInbox("b", 3, page), [], "a page is empty only at the end");
 });
 
+/** Damages to a stream, by their names. */
+const DAMAGES: Readonly<Record<string, (node: StoreNode) => Promise<unknown>>> = {
+  "an ending of a newer build": ({ link }) =>
+    link.call("hset", link.keys.channel("logHead", KEY, "s"), "c", 99),
+  "frames that are cut off": async ({ link }) => {
+    const frames = link.keys.channel("logFrames", KEY, "s");
+    const bytes = (await link.call("get", frames)) as Buffer;
+    await link.call("set", frames, bytes.subarray(0, bytes.length - 9));
+  },
+  "frames of zeros": async ({ link }) => {
+    const frames = link.keys.channel("logFrames", KEY, "s");
+    await link.call("set", frames, Buffer.alloc(Number(await link.call("strlen", frames))));
+  },
+};
+
 t.test("an active stream that cannot be decoded is not returned, nor is its message", async (t) => {
-  const node = await openGroup(t);
-  const { store, link, time } = node;
-  await store.streamEvent({
-    ...{ key: KEY, channel: GROUP, fromUid: "a", clientMsgNo: "s" },
-    ...{ eventId: "1", type: STREAM_START, data: "", force: false },
-    timestampMs: time.nowMs,
-  });
-  const stream = link.keys.channel("logHead", KEY, "s");
-  t.equal((await store.activeStreams([KEY]))[0]?.clientMsgNo, "s");
-  await link.call("hset", stream, "c", 99); // an ending that this build does not know
-  t.equal((await store.activeStreams([KEY]))[0], undefined);
-  await send(node, 1);
-  t.same((await seqsOf(node)).seqs, [2], "only the stream's message is left out");
+  for (const [name, damage] of Object.entries(DAMAGES)) {
+    const node = await openGroup(t);
+    const { store, time } = node;
+    for (const type of [STREAM_START, STREAM_CONTENT])
+      await store.streamEvent({
+        ...{ key: KEY, channel: GROUP, fromUid: "a", clientMsgNo: "s" },
+        ...{ eventId: type, type, data: "text", force: false },
+        timestampMs: time.nowMs,
+      });
+    t.equal((await store.activeStreams([KEY]))[0]?.clientMsgNo, "s");
+    await damage(node);
+    t.equal((await store.activeStreams([KEY]))[0], undefined, name);
+    await send(node, 1);
+    t.same((await seqsOf(node)).seqs, [2], `${name}: only the stream's message is left out`);
+    t.ok(node.store.stats().unreadable > 0, `${name} is counted`);
+  }
 });
