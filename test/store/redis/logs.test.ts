@@ -3,7 +3,7 @@
 
 import { createServer, type Socket, connect as tcp } from "node:net";
 import t, { type Test } from "tap";
-import { logBucket } from "../../../src/broker/log-frame.ts";
+import { LOG_START, logBucket } from "../../../src/broker/log-frame.ts";
 import { LIBRARY } from "../../../src/store/redis/operations.ts";
 import { logPlace } from "../../../src/store/redis/steps/log-head.ts";
 import {
@@ -265,6 +265,37 @@ t.test("logs whose sweep fails do not prevent the sweep of others", async (t) =>
   const bad = pathsOf("bad", 100);
   t.ok(await expireBehind(bad.slice(0, 65), first), "more than a page of failures is passed");
   t.notOk(await expireBehind(bad.slice(65), second), "100 failures end the sweep of the bucket");
+});
+
+t.test(
+  "a log without its frames can be closed, and other appends of the same call succeed",
+  async (t) => {
+    const { store, link } = await startLogNode(t, redis.url);
+    const names = ["damaged", "other"].map(free);
+    for (const name of names) await store.createLog(name, draftOf({ records: [Buffer.from("x")] }));
+    const [frames = ""] = await redis.client().keys(`${link.keys.prefix}:*:logFrames:/damaged`);
+    await link.write("del", frames);
+    const appends = [
+      store.appendLog(free("damaged"), appendOf([], { close: "closed" })),
+      store.appendLog(free("other"), appendOf(["y"])),
+    ];
+    t.match(await Promise.all(appends), [{ verdict: "appended" }, { verdict: "appended" }]);
+    t.same(await appendsOf(store, free("other")), [["x"], ["y"]]);
+  },
+);
+
+t.test("a log can be read while no further writes are accepted", async (t) => {
+  const node = await startLogNode(t, redis.url, { limits: { maxActiveBytes: 10_000 } });
+  const { store } = node;
+  await store.createLog(free("l"), draftOf({ ttlS: 1000, records: [Buffer.from("x")] }));
+  node.time.nowMs += 900_000; // the read must store that the log was used
+  await redis.client().call("CLIENT", "PAUSE", "2000", "WRITE");
+  const writes = Array.from({ length: 40 }, () =>
+    codeOf(store.appendLog(free("l"), appendOf(["y".repeat(300)]))),
+  );
+  t.match(await store.readLog(free("l"), { from: LOG_START, maxBytes: 100 }), { verdict: "read" });
+  await redis.client().call("CLIENT", "UNPAUSE");
+  t.ok((await Promise.all(writes)).includes("overloaded"), "there is no room for another write");
 });
 
 t.test("a closed log takes little more memory than its frames", async (t) => {
