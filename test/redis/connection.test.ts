@@ -310,7 +310,7 @@ t.test(
     const unknown = { ...settings, JINDOU_REDIS_SENTINEL_NAME: "nobody" };
     t.match(
       await startError(t, unknown),
-      /^Redis cannot be used: .* no primary .*redis\.sentinelName/,
+      /^Redis cannot be used: .* not monitor a primary .*redis\.sentinelName/,
     );
     const wrong = {
       ...settings,

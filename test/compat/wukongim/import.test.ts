@@ -123,7 +123,7 @@ t.test("a dry run repeats failed calls, and explains a failure that persists", a
   ] as const)
     t.match(await report(t, from, [], settings), { code: 1, stdout: "", stderr: message });
   brokenRow(source, '{"data":[{"uid":7}],"more":0}');
-  t.match(await report(t, source.url, [], env), { code: 1, stderr: /no valid field uid/ });
+  t.match(await report(t, source.url, [], env), { code: 1, stderr: /no valid uid field/ });
   brokenRow(source, '{"data":"none"}');
   t.match(await report(t, source.url, [], env), { code: 1, stderr: /is not from a WuKongIM/ });
 });
