@@ -40,6 +40,16 @@ async function sizesIn(t: Test, path: string) {
   return sizes;
 }
 
+/** Makes the state of an inbox unreadable. The user's name must have three letters. */
+async function damageInbox(path: string, uid: string): Promise<void> {
+  const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
+  const inboxes = env.openDB<Buffer, Buffer>({
+    ...{ name: "inboxes", encoding: "binary", keyEncoding: "binary" },
+  });
+  await inboxes.put(Buffer.from(`\0\x03${uid}`), Buffer.from([99]));
+  await env.close();
+}
+
 t.test(
   "an inbox over its limit loses its oldest copies, and the lost copies are counted",
   async (t) => {
@@ -116,6 +126,31 @@ t.test("a sweep removes thousands of expired copies and makes room in their inbo
   t.same(await seqsOf(store, "user-2499"), [3]);
   t.equal(store.stats().inboxDropped, 0);
 });
+
+t.test(
+  "a sweep that could not remove all copies of a command leaves the command to the next sweep",
+  async (t) => {
+    const { fail, databaseWrites } = brittleDatabase();
+    const { path, time, store, reopen } = await setUp(t, { inboxTtlS: 5, databaseWrites });
+    const recipients = Array.from({ length: 1000 }, (_, i) => `user-${i}`);
+    await store.appendCommand(commandOf({ recipients }));
+    time.nowMs += 5000;
+    fail.commit = 1;
+    t.equal(await codeOf(store.sweep()), "unavailable");
+    await store.sweep();
+    t.same(await sizesIn(t, path), [0, 0, 0, 1000]);
+
+    await store.appendCommand(commandOf({ recipients: ["bob", "bad", "carol"] }));
+    await store.close();
+    await damageInbox(path, "bad");
+    const reopened = await reopen();
+    time.nowMs += 5000;
+    for (const round of [1, 2]) {
+      t.equal(await codeOf(reopened.sweep()), "internal", `sweep ${round} reports the error`);
+      t.same(await sizesIn(t, path), [1, 1, 1, 1003], "the other copies are removed");
+    }
+  },
+);
 
 t.test("a command is deleted when its last copy is acknowledged", async (t) => {
   const { path, store, reopen } = await setUp(t);
@@ -265,12 +300,7 @@ t.test("a failing call does not affect the other calls of its batch", async (t) 
   const { path, store, reopen } = await setUp(t);
   await store.appendCommand(commandOf({ recipients: ["bad", "bob"] }));
   await store.close();
-  const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
-  const inboxes = env.openDB<Buffer, Buffer>({
-    ...{ name: "inboxes", encoding: "binary", keyEncoding: "binary" },
-  });
-  await inboxes.put(Buffer.from("\0\x03bad"), Buffer.from([99]));
-  await env.close();
+  await damageInbox(path, "bad");
   const reopened = await reopen();
   const calls: Promise<unknown>[] = [
     reopened.appendCommand(commandOf()),

@@ -13,6 +13,7 @@ import type { AppendResult, Clock, CommandDraft } from "../../../broker/ports.ts
 import { deferred } from "../../../lib/deferred.ts";
 import type { TimeSlice } from "../../../lib/time-slice.ts";
 import { senderOf, shareIsFull } from "../../command-draft.ts";
+import { toBrokerError } from "../../lifecycle.ts";
 import { fieldsOf } from "../engine/database.ts";
 import { encodeRecord, MESSAGE_RECORD, maxRecordBytes } from "../engine/record.ts";
 import type { Tables } from "../engine/tables.ts";
@@ -162,7 +163,7 @@ export function acknowledgeStep(
 
 /**
  * Creates a step that removes expired copies. If `command` is set, the step also removes the
- * command itself.
+ * command itself. If a copy cannot be removed, the others still are, and the promise rejects.
  */
 export function expireStep(
   copies: readonly { readonly uid: string; readonly seq: number }[],
@@ -170,21 +171,30 @@ export function expireStep(
 ): StepAndResult<void, InboxStep> {
   const expired: ExpiredCopy[] = [];
   const { promise, resolve, reject } = deferred<void>();
+  let failure: { readonly cause: unknown } | undefined;
   const step: InboxStep = {
     kind: "removal",
     size: Math.max(1, copies.length),
     bytes: QUEUED_BYTES,
     expired,
     async decide(batch, slice) {
+      failure = undefined;
       expired.length = 0;
       for (const { uid, seq } of copies) {
         if (slice.shouldYield()) await slice.yield();
-        const removed = batch.remove(uid, seq);
-        if (removed !== undefined) expired.push({ uid, messageId: idOf(removed) });
+        try {
+          const removed = batch.remove(uid, seq);
+          if (removed !== undefined) expired.push({ uid, messageId: idOf(removed) });
+        } catch (cause) {
+          failure ??= { cause };
+        }
       }
       if (command !== undefined) batch.removeCommand(command);
     },
-    done: resolve,
+    done() {
+      if (failure === undefined) resolve();
+      else reject(toBrokerError(failure.cause));
+    },
     fail: reject,
   };
   return { promise, step };

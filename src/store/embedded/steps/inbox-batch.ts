@@ -257,11 +257,11 @@ export class InboxBatch {
     sender: string,
     remaining: RemainingCopies | undefined,
   ): void {
+    this.#copiesOf(inbox, sender).count--; // first, because it throws if a row cannot be read
     const key = copyKey(inbox.key, seq, this.#arena);
     this.#writes.push({ table: "inbox", key, value: undefined });
     inbox.removed.add(seq);
     inbox.count--;
-    this.#copiesOf(inbox, sender).count--;
     if (remaining !== undefined && remaining.count > 0) remaining.count--;
   }
 

@@ -179,7 +179,7 @@ export class Inbox implements InboxStore {
     const steps: Promise<void>[] = [];
     const add = ({ promise, step }: ReturnType<typeof expireStep>) => {
       this.#queue.add("", step);
-      steps.push(promise);
+      return promise;
     };
     let size = 0;
     let last: Buffer | undefined;
@@ -187,9 +187,11 @@ export class Inbox implements InboxStore {
       last = command;
       const copies = await failures.attempt(() => readCopies(commandCopies.get(command)));
       if (copies === undefined) continue;
+      const removals: Promise<void>[] = [];
       for (let at = 0; at < copies.length; at += MAX_SWEPT_COPIES)
-        add(expireStep(copies.slice(at, at + MAX_SWEPT_COPIES), undefined));
-      add(expireStep([], command));
+        removals.push(add(expireStep(copies.slice(at, at + MAX_SWEPT_COPIES), undefined)));
+      // Without the command, a later sweep could not find copies that were not removed.
+      steps.push(Promise.all(removals).then(() => add(expireStep([], command))));
       size += copies.length;
       if (size >= MAX_SWEPT_COPIES) break;
     }
