@@ -151,11 +151,12 @@ function asOfAnotherBoot(file: string, synced?: boolean): void {
 async function fourFiles(
   t: Test,
   over: { readonly durability?: "process" | "disk" } = {},
+  change?: typeof inAnotherBoot,
 ): Promise<string> {
   const path = testFolder(t);
   const store = await openStore(t, path, { segmentBytes: 64, ...over });
   for (let i = 1; i <= 4; i++) await store.append(numbered(i));
-  return crashedCopy(t, path);
+  return crashedCopy(t, path, change);
 }
 
 /** Resets the WAL position, as if no checkpoint had written anything. */
@@ -171,12 +172,14 @@ function damage(file: string): void {
 t.test(
   "after a power loss, the store continues with the messages before the first damage and reports the loss",
   async (t) => {
-    for (const kind of ["damaged", "missing", "one file"] as const) {
-      const path = kind === "one file" ? await crashedWith(t, 4) : await fourFiles(t);
+    for (const kind of ["damaged", "missing", "zeros", "one file"] as const) {
+      const path =
+        kind === "one file" ? await crashedWith(t, 4) : await fourFiles(t, {}, inAnotherBoot);
       for (const file of walFiles(path)) asOfAnotherBoot(file);
       const [first = "", second = ""] = walFiles(path);
       if (kind === "damaged") damage(second);
       if (kind === "missing") rmSync(second);
+      if (kind === "zeros") writeFileSync(second, Buffer.alloc(statSync(second).size));
       if (kind === "one file") {
         const bytes = readFileSync(first);
         const size = (bytes.length - SEGMENT_HEADER_BYTES) / 4;
@@ -195,6 +198,47 @@ t.test(
     }
   },
 );
+
+t.test(
+  "after a power loss that shortened the checkpoint's WAL file, messages of later files are not used",
+  async (t) => {
+    const path = testFolder(t);
+    const store = await openStore(t, path, { segmentBytes: 400 });
+    await store.append(numbered(1));
+    await store.checkpoint();
+    for (let i = 2; walFiles(path).length < 2; i++) await store.append(numbered(i));
+    const copy = await crashedCopy(t, path, inAnotherBoot);
+    for (const file of walFiles(copy)) asOfAnotherBoot(file);
+    truncateSync(walFiles(copy)[0] ?? "", SEGMENT_HEADER_BYTES);
+    const problems: string[] = [];
+    const onError = (error: Error, what: string) => problems.push(`${what}: ${error.message}`);
+    const reopened = await openStore(t, copy, { onError });
+    t.same(await seqsIn(reopened), [1], "no message after the gap is used");
+    t.match(problems, [/lost messages/]);
+  },
+);
+
+t.test("a crash while damage is being removed does not hide the damage", async (t) => {
+  const path = await fourFiles(t);
+  const files = walFiles(path);
+  for (const file of files) asOfAnotherBoot(file);
+  damage(files[1] ?? "");
+  const position = { segment: 1, offset: 0, synced: false, boot: UNKNOWN_BOOT };
+  for (let crashes = 2; crashes >= 0; crashes--) {
+    let [records, changes] = [0, 0];
+    const run = () =>
+      recover(dirname(files[0] ?? ""), position, {
+        boot: "e".repeat(32),
+        record: () => void records++,
+        assertOwned() {
+          if (++changes > 1 && crashes > 0) throw new Error("a crash");
+        },
+      });
+    if (crashes > 0) t.throws(run, { message: "a crash" });
+    else run();
+    t.equal(records, 1, "only the message before the damage is used");
+  }
+});
 
 t.test("with durability disk, damage prevents a start even after a reboot", async (t) => {
   const path = await fourFiles(t, { durability: "disk" });

@@ -76,7 +76,7 @@ export function recover(
     if (fault === undefined) {
       const from = index === position.segment ? position.offset : 0;
       const end = replaySegment(segment, Math.max(from, start), target);
-      if (end >= bytes.length) continue;
+      if (end >= bytes.length && bytes.length >= from) continue;
       fault = damagedError(path, end);
       faulty = segment;
       truncations.push({ segment, from: end });
@@ -87,10 +87,11 @@ export function recover(
     }
     if (!isFollowed) continue;
     for (const suspect of [faulty ?? segment, segment])
-      if (!mayHaveLostData(suspect.header, target.boot)) throw fault;
+      if (!mayHaveLostData(suspect.header ?? position, target.boot)) throw fault;
     isDataLost = true;
   }
-  for (const { segment, from } of truncations) {
+  // Newest first: after a crash in between, the first damage must still be visible.
+  for (const { segment, from } of truncations.toReversed()) {
     target.assertOwned(); // a long replay runs without heartbeats
     truncateSync(segment.path, from); // not deleted, because a missing number would look like a lost file
   }
@@ -140,8 +141,8 @@ function holdsFrame({ bytes, header }: SegmentFile, from: number): boolean {
   return header !== undefined && hasFrameAfter(bytes, from, header.salt);
 }
 
-function mayHaveLostData(writer: SegmentWriter | undefined, boot: string): boolean {
-  if (writer === undefined || writer.synced) return false;
+function mayHaveLostData(writer: SegmentWriter, boot: string): boolean {
+  if (writer.synced) return false;
   if (writer.boot === UNKNOWN_BOOT || boot === UNKNOWN_BOOT) return false;
   return writer.boot !== boot;
 }
