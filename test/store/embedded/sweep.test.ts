@@ -163,6 +163,36 @@ t.test(
   },
 );
 
+t.test(
+  "a sweep does not remove messages that a checkpoint is writing again after a failure",
+  async (t) => {
+    const { fail, databaseWrites } = brittleDatabase();
+    let sweepAt = Number.POSITIVE_INFINITY;
+    let sweeping: Promise<number> | undefined;
+    const batch: typeof databaseWrites.batch = async (env, steps, write) => {
+      const result = databaseWrites.batch(env, steps, write);
+      if (fail.commits === sweepAt) sweeping = store.sweep();
+      return result;
+    };
+    const over = { maxChannelMessages: 50, databaseWrites: { ...databaseWrites, batch } };
+    const store = await setUp(t, { ...over, onError() {} }).store;
+    const send = async (count: number) => {
+      for (let i = 1; i < count; i++) void store.append(draftOf());
+      await store.append(draftOf());
+    };
+    await send(10);
+    fail.commit = 4; // after the numbers, the heads and the messages
+    await store.checkpoint();
+    await t.rejects(store.ping(), { code: "unavailable" }, "the first checkpoint failed");
+    await send(54);
+    sweepAt = fail.commits + 2; // the messages, after the heads
+    await store.checkpoint();
+    await sweeping;
+    t.equal((await seqsIn(store)).length, 64, "all messages are stored");
+    t.equal(await store.sweep(), 14, "a later sweep removes the messages over the limit");
+  },
+);
+
 t.test("expired access tokens are removed", async (t) => {
   const { path, time, store: opening } = setUp(t);
   const store = await opening;

@@ -314,7 +314,10 @@ function rowsToCut(
   const hasRetention = retentionMs < Infinity;
   if (!hasRetention && trimThrough <= 0) return cuts;
   const to = hasRetention ? MAX_SEQ : trimThrough;
-  /** A row must not be shortened while a checkpoint could write it again in full. */
+  /**
+   * A row must not be changed while a checkpoint could write it again. The checkpoint may write a
+   * longer row under the same key, which a removal would then remove.
+   */
   const memtableFrom = memtable.peek(key)?.log[0]?.messageSeq ?? MAX_SEQ;
   let count = 0;
   for (const row of logRows.scanRows(number, 1, to)) {
@@ -326,7 +329,7 @@ function rowsToCut(
       trimQueue.add(key);
       break; // a later sweep removes the row, once the database has the end of the stream
     }
-    if (isCut && row.last >= memtableFrom) {
+    if (row.last >= memtableFrom) {
       trimQueue.add(key);
       break;
     }
