@@ -7,6 +7,7 @@ import type { Test } from "tap";
 import type { DeviceFlag, SessionRecord } from "../../../src/broker/model.ts";
 import { STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
 import { LOGIN_TTL_MS, LOGOUT_TTL_MS } from "../../../src/broker/ports.ts";
+import { recordAt, rowOf } from "../../../src/store/embedded/engine/log-rows.ts";
 import type { EmbeddedOptions } from "../../../src/store/embedded/store.ts";
 import { free, draftOf as logDraftOf } from "../../contract/log-fixture.ts";
 import { codeOf, draftOf } from "../../contract/store-fixture.ts";
@@ -14,7 +15,7 @@ import { commandOf } from "../../contract/store-inbox.ts";
 import { eventOf } from "../../contract/store-stream-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
-import { crashedCopy, openStore, seqsIn, testFolder } from "./folder.ts";
+import { ALL, crashedCopy, openStore, seqsIn, testFolder } from "./folder.ts";
 
 function setUp(t: Test, over: Partial<EmbeddedOptions> = {}) {
   const path = testFolder(t);
@@ -190,6 +191,34 @@ t.test(
     await sweeping;
     t.equal((await seqsIn(store)).length, 64, "all messages are stored");
     t.equal(await store.sweep(), 14, "a later sweep removes the messages over the limit");
+  },
+);
+
+t.test(
+  "a message that cannot be read is not removed, and neither are the messages of its row that are within the limit",
+  async (t) => {
+    const limits = { maxChannelMessages: 5 };
+    const { path, store: opening } = setUp(t, limits);
+    const store = await opening;
+    for (let i = 0; i < 7; i++) await store.append(draftOf());
+    await store.close();
+    const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
+    const log = env.openDB<Buffer, Buffer>({
+      ...{ name: "log", keyEncoding: "binary", encoding: "binary" },
+    });
+    for (const { key, value } of log.getRange({})) {
+      recordAt(rowOf(1, value), 2).fill(255);
+      await log.put(key, value);
+    }
+    await env.close();
+    const reopened = await openStore(t, path, limits);
+    t.equal(await codeOf(reopened.sweep()), "unavailable", "the sweep reports the error");
+    await reopened.putBan("alice", true); // lmdb also writes what the failed sweep has issued
+    const { messages } = await reopened.readMessages("2:g", { ...ALL, fromSeq: 3 });
+    t.same(
+      messages.map(({ messageSeq }) => messageSeq),
+      [3, 4, 5, 6, 7],
+    );
   },
 );
 

@@ -154,8 +154,9 @@ function assertFormat(stored: Stored | undefined, format: number): void {
 
 /**
  * Commits the puts and removes that `steps` issues synchronously, as one transaction. If `steps`
- * throws a `BrokerError`, nothing is written and the error is rethrown. Throws `disk_full` if the
- * disk has no space for a write of this purpose, and `unavailable` on any other failure.
+ * throws, lmdb still writes what `steps` issued before, so reads that may throw must come first. A
+ * `BrokerError` of `steps` is rethrown. Throws `disk_full` if the disk has no space for a write of
+ * this purpose, and `unavailable` on any other failure.
  */
 export async function commit(
   database: WritableDatabase,

@@ -175,8 +175,8 @@ export class InboxQueue {
     const commands = steps.filter(isStored);
     for (const { message } of commands) this.#unpublishedIds.add(message.messageId);
     const put = () => {
+      rememberCommands(tables, dedupe, commands); // first, because it may throw
       batch.write();
-      rememberCommands(tables, dedupe, commands);
     };
     const purpose = commands.length === 0 ? "reclaim" : "store";
     const sent = demand.current.command ? commands : [];

@@ -191,9 +191,10 @@ export class Sweep {
   #remove({ key, row, isStream }: ExpiredEntry): void {
     const { tables, streamRows } = this.#ports;
     const logged = logKeyIn(key);
+    // The steps that read come first, because `commit` keeps what precedes a failure.
     if (row !== undefined) removeLabels(tables, numberIn(logged), row);
-    void tables.log.remove(logged);
     if (isStream && row !== undefined) streamRows.remove(numberIn(logged), row.value);
+    void tables.log.remove(logged);
     void tables.expiring.remove(logged);
     void tables.expiry.remove(key);
   }
@@ -291,11 +292,13 @@ function removeRow(
   number: number,
   { row, keptFrom }: RowCut,
 ): void {
-  logRows.remove(number, row);
-  removeLabels(tables, number, { ...row, last: keptFrom - 1 });
-  if (keptFrom <= row.last) logRows.put(number, keptFrom, recordsFrom(row, keptFrom));
+  // The steps that read come first, because `commit` keeps what precedes a failure.
   const { expiresAtMs } = peekTimes(recordAt(row, row.first));
+  const kept = recordsFrom(row, keptFrom);
+  removeLabels(tables, number, { ...row, last: keptFrom - 1 });
   if (isStream(row)) streamRows.remove(number, row.value);
+  logRows.remove(number, row);
+  if (kept.length > 0) logRows.put(number, keptFrom, kept);
   if (!Number.isFinite(expiresAtMs)) return;
   const key = logKey(number, row.first);
   void tables.expiring.remove(key);
