@@ -104,6 +104,24 @@ export function openAfterKill(t: Test, path: string): Promise<EmbeddedStore> {
   });
 }
 
+/**
+ * Gives a row of a closed store a version that no build can read. `at` is the row's index in the
+ * order of keys.
+ */
+export async function damageRow(
+  path: string,
+  name: string,
+  { at = 0, encoding = "binary" }: { at?: number; encoding?: "binary" | "msgpack" } = {},
+): Promise<void> {
+  const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
+  const table = env.openDB<unknown, Buffer>({ name, keyEncoding: "binary", encoding });
+  const row = [...table.getRange({})].at(at);
+  if (row === undefined) throw new Error(`the table ${name} has no row ${at}`);
+  const { key, value } = row;
+  await table.put(key, Buffer.isBuffer(value) ? Buffer.from([99, ...value.subarray(1)]) : [99]);
+  await env.close();
+}
+
 const LOG_TABLES = ["logNames", "logHeads", "logFrames", "logProducers", "logExpiry"];
 
 /** Returns the names of the tables with rows of logs, each name once for each row. */

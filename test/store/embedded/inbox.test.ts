@@ -6,11 +6,12 @@ import { open } from "lmdb";
 import type { Test } from "tap";
 import type { ClusterEvent, Store } from "../../../src/broker/ports.ts";
 import type { EmbeddedOptions } from "../../../src/store/embedded/store.ts";
+import { joinStateOf } from "../../contract/join-request.ts";
 import { ALL, codeOf, draftOf } from "../../contract/store-fixture.ts";
 import { commandOf } from "../../contract/store-inbox.ts";
 import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
-import { crashedCopy, openStore, testFolder } from "./folder.ts";
+import { crashedCopy, damageRow, openStore, testFolder } from "./folder.ts";
 import { startChild } from "./process.ts";
 
 async function setUp(t: Test, over: Partial<EmbeddedOptions> = {}) {
@@ -314,6 +315,31 @@ t.test("a failing call does not affect the other calls of its batch", async (t) 
   ]);
   t.same(await seqsOf(reopened, "bob"), [2, 3]);
 });
+
+t.test(
+  "a command or a message that cannot be read does not keep a user from joining",
+  async (t) => {
+    const problems: string[] = [];
+    const onError = (_: Error, what: string) => void problems.push(what);
+    const { path, store, reopen } = await setUp(t, { onError });
+    await store.appendCommand(commandOf({ recipients: ["bob", "carol"] }));
+    await store.appendCommand(commandOf());
+    for (let i = 0; i < 2; i++) await store.append(draftOf());
+    await store.close();
+    await damageRow(path, "commands");
+    await damageRow(path, "log");
+    const reopened = await reopen();
+    const positions = [{ key: "2:g", lastSeq: 2, lastId: 1 }] as const;
+    const { commands, resumeSeqs } = await joinStateOf(reopened, "bob", { positions });
+    t.same(
+      commands.map(({ inboxSeq }) => inboxSeq),
+      [2],
+    );
+    t.same(resumeSeqs, [{ headSeq: 2, lastCommonSeq: 2 }], "the ids are not compared");
+    t.match(problems, [/^Could not read the messages/, /^Could not read a command/]);
+    t.same(await seqsOf(reopened, "carol"), []);
+  },
+);
 
 t.test(
   "with durability disk, a command whose flush failed is published, and its sender receives an error",

@@ -2,7 +2,7 @@
 // not expired. All changes to inboxes go through the queue.
 
 import { BrokerError } from "../../../broker/errors.ts";
-import type { InboxCommand } from "../../../broker/model.ts";
+import type { InboxCommand, Message } from "../../../broker/model.ts";
 import type {
   AppendResult,
   CommandDraft,
@@ -37,6 +37,7 @@ interface InboxPorts extends CommandPorts, InboxQueuePorts {
   /** `findRepeated` returns `undefined` if the command is new. */
   readonly assigner: { findRepeated(draft: RepeatableDraft, nowMs: number): unknown };
   readonly appends: { findEarlier(draft: RepeatableDraft): Promise<AppendResult | undefined> };
+  readonly onError: (error: Error, what: string) => void;
 }
 
 export class Inbox implements InboxStore {
@@ -107,19 +108,33 @@ export class Inbox implements InboxStore {
     const end = copyKey(inbox, MAX_INBOX_SEQ);
     let bytes = 0;
     for (const { key, value } of tables.inbox.getRange({ start, end })) {
-      const command = commandOf(value);
-      if (expiryOf(command) <= nowMs) continue;
-      if (this.#queue.isUnpublished(idOf(command))) continue;
-      const record = tables.commands.get(command);
-      if (record === undefined) continue; // the command is being removed
+      const message = this.#messageOf(value, nowMs);
+      if (message === undefined) continue;
       const inboxSeq = seqOfCopy(key);
-      const { message } = decodeRecord(record);
       bytes += message.payload.length;
       if (bytes > maxBytes && commands.length > 0) break;
       commands.push({ inboxSeq, message: { ...message, messageSeq: inboxSeq } });
       if (commands.length >= limit) break;
     }
     return commands;
+  }
+
+  /**
+   * Returns the message of a copy's command. Returns `undefined` if the command must not be shown,
+   * or if it cannot be read: otherwise, none of its recipients could join.
+   */
+  #messageOf(copy: Buffer, nowMs: number): Message | undefined {
+    const { tables, onError } = this.#ports;
+    try {
+      const command = commandOf(copy);
+      if (expiryOf(command) <= nowMs) return undefined;
+      if (this.#queue.isUnpublished(idOf(command))) return undefined;
+      const record = tables.commands.get(command); // `undefined` if it is being removed
+      return record && decodeRecord(record).message;
+    } catch (error) {
+      onError(error as Error, "Could not read a command, so it is left out of its inboxes");
+      return undefined;
+    }
   }
 
   newestSeq(uid: string): number {

@@ -23,18 +23,28 @@ interface JoinPorts {
   readonly history: Pick<History, "resumeSeqs">;
   readonly inbox: Pick<Inbox, "page">;
   readonly live: Pick<LiveStreams, "activeIn" | "personalOf">;
+  readonly onError: (error: Error, what: string) => void;
 }
 
 /** Maximum number of positions that are read at once. More positions are read in slices. */
 const POSITIONS_AT_ONCE = 100;
 
 export function createJoinState(ports: JoinPorts): SessionStore["joinState"] {
-  const { sessions, channels, history, inbox, live } = ports;
+  const { sessions, channels, history, inbox, live, onError } = ports;
   const longLists = new Turns();
 
   function resumeSeqsOf(positions: readonly ResumePosition[]): MaybePromise<readonly ResumeSeqs[]> {
-    const seqsOf = ({ key, lastSeq, lastId }: ResumePosition) =>
-      history.resumeSeqs(key, lastSeq, lastId);
+    const seqsOf = ({ key, lastSeq, lastId }: ResumePosition) => {
+      try {
+        return history.resumeSeqs(key, lastSeq, lastId);
+      } catch (error) {
+        onError(
+          error as Error,
+          "Could not read the messages that a client refers to, so their ids are not compared",
+        );
+        return history.resumeSeqs(key, lastSeq, 0);
+      }
+    };
     if (positions.length <= POSITIONS_AT_ONCE) return positions.map(seqsOf);
     return new TimeSlice(undefined, longLists).each(positions, async (at) => seqsOf(at));
   }
