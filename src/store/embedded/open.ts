@@ -285,7 +285,8 @@ async function openOwned(
   const storedLogs = new StoredLogs(tables);
   const logLimits = options.logs ?? NO_LOG_LIMITS;
   const logs = new OpenLogs(storedLogs, memtable, logLimits);
-  const events = new EventLog(tables, memtable, readCheckpointState(tables)?.events ?? []);
+  const eventState = readCheckpointState(tables)?.events ?? [];
+  const events = new EventLog(tables, memtable, eventState, onError);
   memtable.onEvent(events.addMessage);
   const ports = { tables, owner, memtable, logs, events, storeId };
   const { wal, lastMessageId, logNumbers } = openWal(options, ports);

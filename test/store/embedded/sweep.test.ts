@@ -4,6 +4,8 @@ import { statSync } from "node:fs";
 import { join } from "node:path";
 import { open } from "lmdb";
 import type { Test } from "tap";
+import { EVENTS_START } from "../../../src/broker/event-ports.ts";
+import { bucketOf } from "../../../src/broker/log-frame.ts";
 import type { DeviceFlag, SessionRecord } from "../../../src/broker/model.ts";
 import { STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
 import { LOGIN_TTL_MS, LOGOUT_TTL_MS } from "../../../src/broker/ports.ts";
@@ -15,7 +17,7 @@ import { commandOf } from "../../contract/store-inbox.ts";
 import { eventOf } from "../../contract/store-stream-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
-import { ALL, crashedCopy, openStore, seqsIn, testFolder } from "./folder.ts";
+import { ALL, crashedCopy, damageRow, openStore, seqsIn, testFolder } from "./folder.ts";
 
 function setUp(t: Test, over: Partial<EmbeddedOptions> = {}) {
   const path = testFolder(t);
@@ -219,6 +221,38 @@ t.test(
       messages.map(({ messageSeq }) => messageSeq),
       [3, 4, 5, 6, 7],
     );
+  },
+);
+
+t.test(
+  "events that cannot be read do not stop the reading and the removal of other events",
+  async (t) => {
+    const problems = new Set<string>();
+    const onError = (_: Error, what: string) => void problems.add(what);
+    const { path, store: opening } = setUp(t);
+    const store = await opening;
+    await store.switchFeed(true);
+    for (const key of ["2:g", "2:g", "2:g", "2:h"] as const) {
+      await store.append(draftOf({ key }));
+      await store.checkpoint(); // each event in a row of its own
+    }
+    await store.close();
+    const [partition, other] = [bucketOf("2:g"), bucketOf("2:h")];
+    await damageRow(path, "events", { at: partition < other ? 1 : 2, encoding: "msgpack" });
+    const reopened = await openStore(t, path, { onError });
+    const { rows } = await reopened.readEvents(partition, EVENTS_START, 9);
+    t.same(
+      rows.map(({ number }) => number),
+      [1, 3],
+    );
+    t.same(await reopened.readEvents(partition, { number: 2, id: rows[0]?.id ?? 0 }, 9), {
+      ...{ rows: rows.slice(1), lost: 0, loss: undefined },
+    });
+    const limits = { beforeMs: Number.MAX_SAFE_INTEGER, maxBytes: 1e9, held: undefined };
+    t.equal(await reopened.trimEvents(limits), 3);
+    await reopened.checkpoint();
+    t.equal(await countIn(t, path, "events"), 0, "the row that cannot be read is removed");
+    t.same([...problems], ["Could not read events, so they are left out of the feed"]);
   },
 );
 

@@ -62,11 +62,12 @@ export class EventLog {
     tables: Tables,
     memtable: Pick<Memtable, "retain" | "release">,
     state: readonly number[],
+    onError: (error: Error, what: string) => void,
   ) {
     this.#tables = tables;
     this.#memtable = memtable;
-    this.#rows = new EventRows(tables.events);
-    this.#onDemandRows = new EventRows(tables.onDemandEvents);
+    this.#rows = new EventRows(tables.events, onError);
+    this.#onDemandRows = new EventRows(tables.onDemandEvents, onError);
     const trimmed = fieldsOf(tables.meta.get(TRIMMED) ?? [SWITCH_VERSION], SWITCH_VERSION);
     this.#trimmed = trimmed.map(Number);
     const [isOn] = fieldsOf(tables.meta.get(SWITCH) ?? [SWITCH_VERSION], SWITCH_VERSION);

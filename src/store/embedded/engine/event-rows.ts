@@ -1,4 +1,5 @@
-// Reads and writes the event feed: the tables `events` and `onDemandEvents`. Keeps no state.
+// Reads and writes the event feed: the tables `events` and `onDemandEvents`. Keeps no state. A row
+// that cannot be read is reported and left out, so that it does not stop the feed of its partition.
 //
 // A key is a partition (u8) and the number of the row's first event (u48). A value is a version,
 // followed by the fields of up to 64 events with consecutive numbers. Each event has the fields id,
@@ -43,9 +44,11 @@ export type EventTable = Tables["events"];
 
 export class EventRows {
   readonly #table: EventTable;
+  readonly #onError: (error: Error, what: string) => void;
 
-  constructor(table: EventTable) {
+  constructor(table: EventTable, onError: (error: Error, what: string) => void) {
     this.#table = table;
+    this.#onError = onError;
   }
 
   /**
@@ -89,11 +92,9 @@ export class EventRows {
     const rows: EventRow[] = [];
     const first = this.#lastChunkFrom(partition, from);
     const start = keyOf(partition, first?.first ?? from);
-    for (const { key, value } of this.#table.getRange({
-      start,
-      end: keyOf(partition, to),
-    })) {
-      const chunk = chunkOf(key, value);
+    for (const key of this.#table.getKeys({ start, end: keyOf(partition, to) })) {
+      const chunk = this.#chunkAt(key);
+      if (chunk === undefined) continue;
       const end = Math.min(chunk.last + 1, to);
       for (let number = Math.max(from, chunk.first); number < end; number++) {
         if (rows.length === limit) return rows;
@@ -109,21 +110,41 @@ export class EventRows {
     return chunk && rowIn(chunk, Math.min(number, chunk.last));
   }
 
+  /** Yields the rows, oldest first. A row that cannot be read counts as old as the next row. */
   *oldestRows(partition: number): Generator<StoredEvents> {
     const range = { start: keyOf(partition, 0), end: keyOf(partition + 1, 0) };
-    for (const { key, value } of this.#table.getRange(range)) {
-      const chunk = chunkOf(key, value);
-      yield { key, count: chunk.last - chunk.first + 1, newest: rowIn(chunk, chunk.last) };
+    let unreadable: Buffer[] = [];
+    for (const key of this.#table.getKeys(range)) {
+      const chunk = this.#chunkAt(key);
+      if (chunk === undefined) {
+        unreadable.push(key);
+        continue;
+      }
+      const newest = rowIn(chunk, chunk.last);
+      const before = { ...newest, number: chunk.first - 1 };
+      for (const key of unreadable) yield { key, count: 0, newest: before };
+      unreadable = [];
+      yield { key, count: chunk.last - chunk.first + 1, newest };
     }
   }
 
   #lastChunkFrom(partition: number, number: number): EventChunk | undefined {
-    const range = {
-      ...{ start: keyOf(partition, number), end: keyOf(partition, 0) },
-      ...{ reverse: true, limit: 1 },
-    };
-    for (const { key, value } of this.#table.getRange(range)) return chunkOf(key, value);
+    const range = { start: keyOf(partition, number), end: keyOf(partition, 0), reverse: true };
+    for (const key of this.#table.getKeys(range)) {
+      const chunk = this.#chunkAt(key);
+      if (chunk !== undefined) return chunk;
+    }
     return undefined;
+  }
+
+  #chunkAt(key: Buffer): EventChunk | undefined {
+    try {
+      const value = this.#table.get(key);
+      return value && chunkOf(key, value);
+    } catch (error) {
+      this.#onError(error as Error, "Could not read events, so they are left out of the feed");
+      return undefined;
+    }
   }
 }
 

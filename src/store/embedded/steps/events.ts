@@ -19,11 +19,12 @@ interface EventPorts {
   readonly tables: Tables;
   readonly events: EventLog;
   readonly appends: Pick<Appends, "enqueue">;
+  readonly onError: (error: Error, what: string) => void;
 }
 
-export function createEvents({ tables, events, appends }: EventPorts): EventStore {
-  const stored = new EventRows(tables.events);
-  const onDemand = new EventRows(tables.onDemandEvents);
+export function createEvents({ tables, events, appends, onError }: EventPorts): EventStore {
+  const stored = new EventRows(tables.events, onError);
+  const onDemand = new EventRows(tables.onDemandEvents, onError);
 
   /** Resolves when all calls that were queued before this call are durable. */
   function settleQueue(): Promise<void> {
