@@ -301,7 +301,7 @@ async function openOwned(
     maxActiveBytes: options.maxActiveStreamBytes,
     steadyClock: options.steadyClock ?? clock,
   });
-  live.load(logNumbers);
+  live.load(logNumbers, onError);
 
   const logRows = new LogRows(tables);
   const dedupe = new DedupeIndex(tables, options.dedupeWindowS * 1000);

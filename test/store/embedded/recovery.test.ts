@@ -3,17 +3,23 @@
 import { spawnSync } from "node:child_process";
 import { readFileSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
+import { open } from "lmdb";
 import type { Test } from "tap";
+import { EVENTS_START } from "../../../src/broker/event-ports.ts";
+import { bucketOf } from "../../../src/broker/log-frame.ts";
+import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
 import { crc32 } from "../../../src/lib/crc32.ts";
 import { recover } from "../../../src/store/embedded/engine/recover.ts";
 import { SEGMENT_HEADER_BYTES, UNKNOWN_BOOT } from "../../../src/store/embedded/engine/segment.ts";
 import { DATA_FORMAT } from "../../../src/store/embedded/engine/tables.ts";
 import { codeOf, draftOf } from "../../contract/store-fixture.ts";
+import { eventOf } from "../../contract/store-stream-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { IS_FULL } from "../../support/volume.ts";
 import {
   copyWal,
   crashedCopy,
+  damageRow,
   inAnotherBoot,
   openStore,
   seqsIn,
@@ -341,6 +347,42 @@ t.test(
     }
   },
 );
+
+t.test("rows that cannot be read are reported, and the store starts without them", async (t) => {
+  const path = testFolder(t);
+  const store = await openStore(t, path);
+  await store.switchFeed(true);
+  const channels = ["g", "h"].map((id) => ({ id, type: 2 }) as const);
+  for (const channel of channels) {
+    await store.streamEvent(eventOf(STREAM_START, "", { channel }));
+    await store.streamEvent(eventOf(STREAM_CONTENT, "one", { channel }));
+  }
+  const partition = bucketOf("2:g");
+  const [newest] = (await store.readEvents(partition, EVENTS_START, 9)).rows.slice(-1);
+  await store.close();
+  await damageRow(path, "log"); // the message of the stream in the group g
+  const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
+  const eventAt = bucketOf("2:g") < bucketOf("2:h") ? 0 : 1;
+  await env.openDB<unknown, number>({ name: "outbox" }).put(7, [99]);
+  await env.close();
+  await damageRow(path, "events", { at: eventAt, encoding: "msgpack" });
+
+  const problems: string[] = [];
+  const onError = (_: Error, what: string) => void problems.push(what);
+  const reopened = await openStore(t, path, { onError });
+  t.match(problems, [
+    "Could not read events, so they are left out of the feed",
+    "Could not read a stream, so it does not continue",
+    "Could not read an event, so it is left out of the feed",
+  ]);
+  t.equal(await reopened.stream("2:g", "s"), undefined);
+  t.match(await reopened.stream("2:h", "s"), { text: "one", state: "active" });
+  await reopened.streamEvent(eventOf(STREAM_END, "", { channel: { id: "h", type: 2 } }));
+  t.match(await reopened.stream("2:h", "s"), { state: "closed" });
+  t.match((await reopened.newestEvents())[partition], { number: newest?.number });
+  await reopened.checkpoint();
+  t.equal(reopened.stats().activeStreamBytes, 0, "the other stream takes no memory");
+});
 
 t.test("a user cannot forge damage by sending a WAL file as a payload", async (t) => {
   const otherFolder = await crashedWith(t, 1);

@@ -155,7 +155,7 @@ export class EventLog {
       for (const rows of [this.#rows, this.#onDemandRows]) {
         const stored = rows.newest(at);
         if (stored !== undefined && stored.number > partition.newest.number)
-          partition.newest = positionOf(stored);
+          partition.newest = stored;
       }
     }
   }

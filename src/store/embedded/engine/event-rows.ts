@@ -78,9 +78,13 @@ export class EventRows {
     return undefined;
   }
 
-  newest(partition: number): EventRow | undefined {
-    const chunk = this.#lastChunkFrom(partition, MAX_NUMBER);
-    return chunk && rowIn(chunk, chunk.last);
+  /** Returns the position of the last row's first event if the row cannot be read. */
+  newest(partition: number): EventPosition | undefined {
+    for (const key of this.#table.getKeys(lastFrom(partition, MAX_NUMBER))) {
+      const chunk = this.#chunkAt(key);
+      return chunk ? positionOf(rowIn(chunk, chunk.last)) : { number: numberIn(key), id: 0 };
+    }
+    return undefined;
   }
 
   /** Returns at most `limit` events, from number `from` up to but not including `to`. */
@@ -129,8 +133,7 @@ export class EventRows {
   }
 
   #lastChunkFrom(partition: number, number: number): EventChunk | undefined {
-    const range = { start: keyOf(partition, number), end: keyOf(partition, 0), reverse: true };
-    for (const key of this.#table.getKeys(range)) {
+    for (const key of this.#table.getKeys(lastFrom(partition, number))) {
       const chunk = this.#chunkAt(key);
       if (chunk !== undefined) return chunk;
     }
@@ -178,6 +181,11 @@ function rowIn({ first, width, fields }: EventChunk, number: number): EventRow {
     messageSeq: Number(fields[at + 3]),
     fields: json === "" ? undefined : JSON.parse(String(json)),
   };
+}
+
+/** Returns the range of a partition's keys from `number` down. */
+function lastFrom(partition: number, number: number) {
+  return { start: keyOf(partition, number), end: keyOf(partition, 0), reverse: true };
 }
 
 function keyOf(partition: number, number: number): Buffer {

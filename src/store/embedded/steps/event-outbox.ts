@@ -61,19 +61,31 @@ export class EventOutbox {
   async recover(): Promise<void> {
     const numbered = this.#ports.events.numberedKeys();
     for (const key of numbered) this.#lastKey = Math.max(this.#lastKey, key);
-    for (const { key, value } of this.#ports.tables.outbox.getRange()) {
+    for (const key of this.#ports.tables.outbox.getKeys()) {
       this.#lastKey = Math.max(this.#lastKey, key);
       if (numbered.has(key)) continue;
-      const [type, subject, messageSeq, fields] = fieldsOf(value, VERSION);
-      this.#waiting.push({
-        outboxKey: key,
-        type: EVENT_TYPES[Number(type)] ?? "message.stored",
-        key: String(subject),
-        messageSeq: Number(messageSeq),
-        fields: String(fields),
-      });
+      try {
+        this.#waiting.push(this.#read(key));
+      } catch (error) {
+        this.#ports.onError(
+          error as Error,
+          "Could not read an event, so it is left out of the feed",
+        );
+      }
     }
     if (this.#waiting.length > 0) await this.#assignIds();
+  }
+
+  #read(outboxKey: number): WaitingEvent {
+    const stored = this.#ports.tables.outbox.get(outboxKey) ?? [];
+    const [type, subject, messageSeq, fields] = fieldsOf(stored, VERSION);
+    return {
+      outboxKey,
+      type: EVENT_TYPES[Number(type)] ?? "message.stored",
+      key: String(subject),
+      messageSeq: Number(messageSeq),
+      fields: String(fields),
+    };
   }
 
   /** Runs a step like `commit`, but rejects with `failure`. */

@@ -146,8 +146,11 @@ export class LiveStreams {
 
   change(stream: LiveStream, change: (stream: LiveStream) => void): void {
     const before = stream.memory;
-    change(stream);
-    this.#memory += stream.memory - before;
+    try {
+      change(stream);
+    } finally {
+      this.#memory += stream.memory - before;
+    }
   }
 
   show(stream: LiveStream): void {
@@ -164,18 +167,31 @@ export class LiveStreams {
    * Loads the active streams. Also loads the streams whose logs were in the WAL, because the
    * database may lack their rows. `replayed` contains the numbers of these logs. Must be called
    * after the replay of the WAL. The time that producers have been silent is measured from this
-   * call on.
+   * call on. A stream that cannot be read is reported and left out.
    */
-  load(replayed: ReadonlySet<number>): void {
-    for (const number of new Set([...this.#rows.active(), ...replayed])) {
-      const log = this.#rows.logOf(number);
-      if (log === undefined) continue;
-      const message = this.#rows.messageOf(log);
-      if (message === undefined) continue; // the message has been removed
-      const stream = this.add(this.#memtable.channel(message.key), message, log);
+  load(replayed: ReadonlySet<number>, onError: (error: Error, what: string) => void): void {
+    for (const number of new Set([...this.#rows.active(), ...replayed]))
+      try {
+        const stream = this.#load(number);
+        if (stream !== undefined && replayed.has(number)) this.markDirty(stream);
+      } catch (error) {
+        onError(error as Error, "Could not read a stream, so it does not continue");
+      }
+  }
+
+  /** Returns `undefined` if the log or the message has been removed. */
+  #load(number: number): LiveStream | undefined {
+    const log = this.#rows.logOf(number);
+    const message = log && this.#rows.messageOf(log);
+    if (log === undefined || message === undefined) return undefined;
+    const stream = this.add(this.#memtable.channel(message.key), message, log);
+    try {
       this.change(stream, () => this.#rows.restore(stream, log));
-      if (replayed.has(number)) this.markDirty(stream);
+    } catch (error) {
+      this.remove(stream);
+      throw error;
     }
+    return stream;
   }
 
   startFlush() {
