@@ -1,17 +1,18 @@
 // Streams with size limits, failed writes, slow disks and a retention time.
 
 import { join } from "node:path";
-import { open } from "lmdb";
+import { open, type RootDatabase } from "lmdb";
 import type { Test } from "tap";
 import { LOG_START } from "../../../src/broker/log-frame.ts";
 import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
 import type { ClusterEvent, StreamDraft } from "../../../src/broker/ports.ts";
 import type { EmbeddedStore } from "../../../src/store/embedded/store.ts";
-import { appendOf } from "../../contract/log-fixture.ts";
+import { appendOf, free, draftOf as logDraftOf } from "../../contract/log-fixture.ts";
 import { FORK_RETENTION_S, forksOfRemovedStreams } from "../../contract/store-channel-logs.ts";
 import { codeOf, draftOf, retryOf, StoreFixture } from "../../contract/store-fixture.ts";
 import { eventOf, KEY, TOOL } from "../../contract/store-stream-fixture.ts";
 import { t } from "../../support/suite.ts";
+import { brittleDatabase } from "./brittle-database.ts";
 import { brittleFiles } from "./brittle-files.ts";
 import {
   ALL,
@@ -60,6 +61,42 @@ t.test("a stream that has reached its size limit accepts no more data", async (t
   t.equal(await codeOf(late.content("1")), "too_large", "the limit is the same after a restart");
   t.match(await late.end(), { state: "closed" });
 });
+
+t.test(
+  "a silent stream whose log cannot be read does not affect other streams and messages",
+  async (t) => {
+    const { databaseWrites } = brittleDatabase();
+    let env: RootDatabase | undefined;
+    const batch: typeof databaseWrites.batch = (written, ...rest) => {
+      env = written;
+      return databaseWrites.batch(written, ...rest);
+    };
+    const time = { nowMs: Date.UTC(2026, 0, 1) };
+    const problems: string[] = [];
+    const store = await openStore(t, testFolder(t), {
+      clock: () => time.nowMs,
+      databaseWrites: { ...databaseWrites, batch },
+      logs: { maxBytes: 1e6, maxRecords: 1e6, maxProducers: 9, maxOpen: 1, maxActiveBytes: 1e6 },
+      onError: (_, what) => void problems.push(what),
+    });
+    const second = { id: "h", type: 2 } as const;
+    for (const channel of [{ id: "g", type: 2 } as const, second])
+      await store.streamEvent(eventOf(STREAM_START, "", { channel }));
+    await store.checkpoint();
+    await store.createLog(free("other"), logDraftOf()); // the heads of the streams leave the memory
+    const heads = env?.openDB<Buffer, Buffer>({
+      ...{ name: "logHeads", keyEncoding: "binary", encoding: "binary" },
+    });
+    const { key, value } = [...(heads?.getRange({}) ?? [])][1] ?? {};
+    if (heads === undefined || key === undefined) throw new Error("there is no second log");
+    await heads.put(key, Buffer.from([value?.[0] ?? 0, 99]));
+    time.nowMs += 1000;
+    const calls = [store.interruptStreams(100), store.append(draftOf())];
+    t.match(await Promise.all(calls), [1, { messageSeq: 2 }]);
+    t.match(await store.stream(KEY, "s"), { state: "interrupted" });
+    t.same(problems, ["Could not interrupt a silent stream"]);
+  },
+);
 
 t.test("a stream that has exactly reached its size limit can end without data", async (t) => {
   const store = await openStore(t, testFolder(t), { maxStreamBytes: 2 });

@@ -54,6 +54,7 @@ interface StreamPorts extends StreamCallPorts, StreamReadsPorts {
   readonly checkPermission: PermissionCheck;
   readonly logRules: LogRules;
   readonly maxStreamBytes: number;
+  readonly onError: (error: Error, what: string) => void;
 }
 
 export function createStreams(ports: StreamPorts): StreamStore & ChannelLogStore {
@@ -138,7 +139,14 @@ function sizeOf(records: readonly Uint8Array[]): number {
 class StreamRules {
   readonly #ports: Pick<
     StreamPorts,
-    "live" | "logs" | "streamRows" | "assigner" | "checkPermission" | "logRules" | "retentionMs"
+    | "live"
+    | "logs"
+    | "streamRows"
+    | "assigner"
+    | "checkPermission"
+    | "logRules"
+    | "retentionMs"
+    | "onError"
   >;
 
   constructor(ports: StreamPorts) {
@@ -285,9 +293,20 @@ class StreamRules {
   }
 
   interrupt(silentMs: number, changes: StreamChanges): number {
-    const silent = this.silentStreams(silentMs);
+    // All heads are read before the first change, because a later error would fail the batch.
+    const silent = this.silentStreams(silentMs).filter((stream) => this.#canEnd(stream, changes));
     for (const stream of silent) endStream(stream, "interrupted", changes);
     return silent.length;
+  }
+
+  #canEnd(stream: LiveStream, changes: StreamChanges): boolean {
+    try {
+      changes.logOf(stream);
+      return true;
+    } catch (error) {
+      this.#ports.onError(error as Error, "Could not interrupt a silent stream");
+      return false;
+    }
   }
 
   silentStreams(silentMs: number): LiveStream[] {
