@@ -316,6 +316,30 @@ t.test("a failing call does not affect the other calls of its batch", async (t) 
   t.same(await seqsOf(reopened, "bob"), [2, 3]);
 });
 
+t.test("commands keep their order if one of them fails", async (t) => {
+  const { path, store, reopen } = await setUp(t);
+  await store.appendCommand(commandOf({ recipients: ["bad"] }));
+  await store.close();
+  await damageInbox(path, "bad");
+  const reopened = await reopen();
+  // The first three commands fill a batch, and the last one waits for the next batch.
+  const others = Array.from({ length: 497 }, (_, i) => `user-${i}`);
+  const calls = [
+    reopened.appendCommand(commandOf()),
+    reopened.appendCommand(commandOf({ recipients: ["bad", ...others] })),
+    reopened.appendCommand(commandOf()),
+    reopened.appendCommand(commandOf()),
+  ];
+  const results = await Promise.allSettled(calls);
+  const ids = results.map((result) => result.status === "fulfilled" && result.value.messageId);
+  t.equal(ids[1], false, "the second command fails");
+  const commands = await reopened.readInbox("bob", 0, ALL);
+  t.same(
+    commands.map(({ message }) => message.messageId),
+    [ids[0], ids[2], ids[3]],
+  );
+});
+
 t.test(
   "a command or a message that cannot be read does not keep a user from joining",
   async (t) => {

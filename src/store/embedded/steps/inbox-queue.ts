@@ -122,15 +122,16 @@ export class InboxQueue {
     return steps;
   }
 
-  async #apply(first: readonly InboxStep[]): Promise<void> {
+  async #apply(first: readonly InboxStep[], joinable = MAX_JOINING): Promise<void> {
     const steps = [...first];
     let batch: InboxBatch;
     try {
-      batch = await this.#decide(steps);
+      batch = await this.#decide(steps, joinable);
     } catch (error) {
       const [single] = steps;
       if (steps.length === 1) single?.fail(toBrokerError(error));
-      else for (const step of steps) await this.#apply([step]);
+      // No step may join the first of them, because it would be stored before the others.
+      else for (const step of steps) await this.#apply([step], 0);
       return;
     }
     let failure: BrokerError | undefined;
@@ -150,19 +151,20 @@ export class InboxQueue {
   }
 
   /**
-   * Decides the steps in a new batch. Small steps that arrive in the meantime are added to `steps`.
+   * Decides the steps in a new batch. Small steps that arrive in the meantime are added to `steps`,
+   * with at most `joinable` copies.
    */
-  async #decide(steps: InboxStep[]): Promise<InboxBatch> {
+  async #decide(steps: InboxStep[], joinable: number): Promise<InboxBatch> {
     const { tables, maxInbox } = this.#ports;
     const batch = new InboxBatch(tables, maxInbox);
     const slice = new TimeSlice();
-    let joinable = MAX_JOINING;
+    let freeSize = joinable;
     for (let at = 0; at < steps.length; at++) {
       await steps[at]?.decide(batch, slice);
       if (at < steps.length - 1) continue;
-      for (const step of this.#queue.takeSmall(joinable)) {
+      for (const step of this.#queue.takeSmall(freeSize)) {
         steps.push(step);
-        joinable -= step.size;
+        freeSize -= step.size;
       }
     }
     await batch.seal(slice);
