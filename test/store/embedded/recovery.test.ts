@@ -8,6 +8,7 @@ import type { Test } from "tap";
 import { EVENTS_START } from "../../../src/broker/event-ports.ts";
 import { bucketOf } from "../../../src/broker/log-frame.ts";
 import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
+import type { Store } from "../../../src/broker/ports.ts";
 import { crc32 } from "../../../src/lib/crc32.ts";
 import { recover } from "../../../src/store/embedded/engine/recover.ts";
 import { SEGMENT_HEADER_BYTES, UNKNOWN_BOOT } from "../../../src/store/embedded/engine/segment.ts";
@@ -26,6 +27,7 @@ import {
   storeIn,
   testFolder,
   walFiles,
+  withoutCheckpoint,
 } from "./folder.ts";
 
 const numbered = (i: number) =>
@@ -382,6 +384,31 @@ t.test("rows that cannot be read are reported, and the store starts without them
   t.match((await reopened.newestEvents())[partition], { number: newest?.number });
   await reopened.checkpoint();
   t.equal(reopened.stats().activeStreamBytes, 0, "the other stream takes no memory");
+});
+
+t.test("events that the database has, but the WAL has lost, keep their numbers", async (t) => {
+  const path = testFolder(t);
+  const store = await openStore(t, path);
+  await store.switchFeed(true);
+  await store.append(numbered(1));
+  for (const type of [STREAM_START, STREAM_END]) await store.streamEvent(eventOf(type));
+  const { size } = statSync(onlyFile(path));
+  await store.append(numbered(2));
+  await store.append(numbered(3));
+  await store.checkpoint();
+  const eventsOf = async (events: Pick<Store, "readEvents">) =>
+    (await events.readEvents(bucketOf("2:g"), EVENTS_START, 99)).rows;
+  const before = await eventsOf(store);
+  t.equal(before.length, 5);
+  const copy = await crashedCopy(t, path, withoutCheckpoint);
+  truncateSync(onlyFile(copy), size);
+  const reopened = await openStore(t, copy);
+  t.same(await eventsOf(reopened), before);
+  await reopened.append(numbered(4));
+  await reopened.checkpoint();
+  t.same((await eventsOf(reopened)).slice(0, 5), before);
+  t.equal((await eventsOf(reopened)).length, 6);
+  t.equal(reopened.stats().memtableBytes, 0);
 });
 
 t.test("a user cannot forge damage by sending a WAL file as a payload", async (t) => {

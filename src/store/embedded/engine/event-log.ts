@@ -148,16 +148,21 @@ export class EventLog {
   /**
    * Moves each partition past its stored events. Must be called after the replay. After a power
    * loss, the database may have events that the WAL has lost, whose numbers must not be assigned
-   * again.
+   * again. It then also has all events that were replayed.
    */
   replayed(): void {
     for (const [at, partition] of this.#partitions.entries()) {
-      for (const rows of [this.#rows, this.#onDemandRows]) {
-        const stored = rows.newest(at);
-        if (stored !== undefined && stored.number > partition.newest.number)
-          partition.newest = stored;
-      }
+      const stored = maxOf(this.#rows.newest(at), this.#onDemandRows.newest(at));
+      if (stored === undefined || stored.number <= partition.newest.number) continue;
+      this.#release(partition.pending);
+      partition.pending = [];
+      partition.newest = stored;
     }
+  }
+
+  #release(events: readonly PendingEvent[]): void {
+    for (const event of events)
+      if (isOwnRecord(event)) this.#memtable.release(maxEventBytes(event));
   }
 
   /** Returns the number and id of each partition's newest event, or [] if there is no event. */
@@ -218,9 +223,8 @@ export class EventLog {
       rows: () => this.#putRows(flushed),
       finish: () => {
         for (const { partition, count } of flushed) {
-          for (const event of this.#partitionAt(partition).pending.slice(0, count))
-            if (isOwnRecord(event)) this.#memtable.release(maxEventBytes(event));
           const flushedPartition = this.#partitionAt(partition);
+          this.#release(flushedPartition.pending.slice(0, count));
           flushedPartition.pending = flushedPartition.pending.slice(count);
         }
       },
@@ -335,6 +339,10 @@ export class EventLog {
     const numbers = partitions.map((at) => this.#partitionAt(at).newest.number);
     for (const listener of this.#listeners) listener(partitions, numbers);
   }
+}
+
+function maxOf(a: EventPosition | undefined, b: EventPosition | undefined) {
+  return (b?.number ?? 0) > (a?.number ?? 0) ? b : a;
 }
 
 function isOwnRecord(event: PendingEvent): event is EventRecord {
