@@ -420,6 +420,7 @@ async function openOwned(
     await outbox.recover();
     await checkpoint.runFirst();
   } catch (error) {
+    outbox.close();
     wal.close();
     throw error;
   }
@@ -467,8 +468,8 @@ async function openOwned(
       dedupe.close();
       await filling;
       await inbox.drain();
-      outbox.close();
       await appends.turn.drain();
+      outbox.close(); // after the last write, whose failure would start the timer again
       await checkpoint.close();
       await runLastCheckpoint();
       await release();

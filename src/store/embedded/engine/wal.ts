@@ -169,6 +169,7 @@ export class Wal {
   }
 
   close(): void {
+    this.#broken ??= new Error("The WAL is closed"); // the descriptor may soon be another file's
     fs.closeSync(this.#current.fd);
   }
 

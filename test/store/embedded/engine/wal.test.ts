@@ -57,9 +57,26 @@ function openWal(t: Test, over: { segmentBytes?: number; synced?: boolean } = {}
     onError: (error: Error) => void problems.push(error),
   };
   const wal = new Wal({ ...options, files, ...over });
-  t.teardown(() => wal.close());
-  return { folder, fail, wal, problems, lease };
+  let isClosed = false;
+  const close = () => {
+    if (!isClosed) wal.close();
+    isClosed = true;
+  };
+  t.teardown(close);
+  return { folder, fail, wal, close, problems, lease };
 }
+
+t.test("a closed WAL writes nothing, because its descriptor may be another file's", async (t) => {
+  const { folder, wal, close } = openWal(t);
+  wal.write(frameOf("a"));
+  close();
+  const other = fs.openSync(`${folder}/other`, "w+"); // usually has the number of the closed file
+  t.throws(() => wal.write(frameOf("b")), { message: "The WAL is closed" });
+  t.throws(() => wal.probe(), { message: "The WAL is closed" });
+  await t.rejects(wal.sync(), { message: "The WAL is closed" });
+  t.equal(fs.fstatSync(other).size, 0);
+  fs.closeSync(other);
+});
 
 t.test("a write that the system completes only in part is continued", async (t) => {
   const { folder, fail, wal } = openWal(t);
