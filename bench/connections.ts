@@ -37,7 +37,7 @@ const CONSOLE_CALLS = [
   "/admin/errors",
   "/connz?state=closed&limit=8",
 ] as const;
-const CONSOLE_POLLS = 6;
+const CONSOLE_POLLS = 2;
 const STORES = ["embedded", "Redis"] as const;
 
 interface Contender {
