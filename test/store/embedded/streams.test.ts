@@ -1,6 +1,7 @@
 // Streams with size limits, failed writes, slow disks and a retention time.
 
 import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
 import { open, type RootDatabase } from "lmdb";
 import type { Test } from "tap";
 import { LOG_START } from "../../../src/broker/log-frame.ts";
@@ -361,6 +362,24 @@ t.test(
     for (const name of ["streamsActive", "streamEnds", "logNames", "logHeads", "logFrames"])
       t.equal(env.openDB({ name, keyEncoding: "binary" }).getKeysCount({}), 0, name);
     await env.close();
+  },
+);
+
+t.test(
+  "a stream whose producer is refused because the disk is full is not interrupted",
+  async (t) => {
+    const time = { nowMs: Date.UTC(2026, 0, 1) };
+    // With this limit, every disk counts as small, so the messages below need more room than the
+    // store has reserved.
+    const limits = { maxMemtableBytes: 2 ** 50, clock: () => time.nowMs, onError() {} };
+    const store = await openStore(t, testFolder(t), limits);
+    const { start } = producer(store);
+    while ((await codeOf(start())) !== undefined) await pause(10);
+    time.nowMs += 60_000;
+    const payload = new Uint8Array(1_000_000);
+    while ((await codeOf(store.append(draftOf({ payload })))) !== "disk_full");
+    t.equal(await store.interruptStreams(30_000), 0);
+    t.match(await store.stream("2:g", "s"), { state: "active" });
   },
 );
 

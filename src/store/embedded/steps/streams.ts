@@ -58,8 +58,10 @@ interface StreamPorts extends StreamCallPorts, StreamReadsPorts {
 }
 
 export function createStreams(ports: StreamPorts): StreamStore & ChannelLogStore {
-  const { appends, idleClock, maxStreamBytes } = ports;
+  const { appends, live, idleClock, maxStreamBytes } = ports;
   const rules = new StreamRules(ports);
+  /** Time on the clock of `LiveStreams.now` at which the disk was last found to be full. */
+  let fullMs = Number.NEGATIVE_INFINITY;
   const call = createCalls(appends, (nowMs) => new StreamChanges(ports, nowMs, idleClock()));
 
   return {
@@ -92,9 +94,14 @@ export function createStreams(ports: StreamPorts): StreamStore & ChannelLogStore
       return call((changes) => rules.cancel(name, changes), 0);
     },
 
-    /** Interrupts silent streams even if the memtable is full, because this frees memory. */
+    /**
+     * Interrupts silent streams even if the memtable is full, because this frees memory. Ends no
+     * stream if the disk was full within the last `silentMs`, because their producers were refused.
+     */
     async interruptStreams(silentMs) {
       if (rules.silentStreams(silentMs).length === 0) return 0;
+      if (appends.lackOfRoom?.code === "disk_full") fullMs = live.now();
+      if (live.now() - silentMs < fullMs) return 0;
       return call((changes) => rules.interrupt(silentMs, changes), 0);
     },
   };
