@@ -29,15 +29,20 @@ export class SweepFailures {
     try {
       return await step();
     } catch (error) {
-      if (this.#count === 0) this.#first = error;
+      this.note(error);
       this.#count += 1;
       if (this.#count >= this.#max) throw this.#first;
       return undefined;
     }
   }
 
-  /** Throws the first error. Does nothing if no step failed. */
+  /** Records an error that must not end the sweep, however often it occurs. */
+  note(error: unknown): void {
+    this.#first ??= error;
+  }
+
+  /** Throws the first error. Does nothing if there is none. */
   throwFirst(): void {
-    if (this.#count > 0) throw this.#first;
+    if (this.#first !== undefined) throw this.#first;
   }
 }

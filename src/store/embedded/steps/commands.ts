@@ -163,15 +163,16 @@ export function acknowledgeStep(
 
 /**
  * Creates a step that removes expired copies. If `command` is set, the step also removes the
- * command itself. If a copy cannot be removed, the others still are, and the promise rejects.
+ * command itself. The promise resolves to `undefined`, or to the error of a copy that could not be
+ * removed. The other copies are removed nevertheless.
  */
 export function expireStep(
   copies: readonly { readonly uid: string; readonly seq: number }[],
   command: Buffer | undefined,
-): StepAndResult<void, InboxStep> {
+): StepAndResult<BrokerError | undefined, InboxStep> {
   const expired: ExpiredCopy[] = [];
-  const { promise, resolve, reject } = deferred<void>();
-  let failure: { readonly cause: unknown } | undefined;
+  const { promise, resolve, reject } = deferred<BrokerError | undefined>();
+  let failure: BrokerError | undefined;
   const step: InboxStep = {
     kind: "removal",
     size: Math.max(1, copies.length),
@@ -185,16 +186,13 @@ export function expireStep(
         try {
           const removed = batch.remove(uid, seq);
           if (removed !== undefined) expired.push({ uid, messageId: idOf(removed) });
-        } catch (cause) {
-          failure ??= { cause };
+        } catch (error) {
+          failure = toBrokerError(error);
         }
       }
       if (command !== undefined) batch.removeCommand(command);
     },
-    done() {
-      if (failure === undefined) resolve();
-      else reject(toBrokerError(failure.cause));
-    },
+    done: () => resolve(failure),
     fail: reject,
   };
   return { promise, step };

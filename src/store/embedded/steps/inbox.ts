@@ -202,11 +202,16 @@ export class Inbox implements InboxStore {
       last = command;
       const copies = await failures.attempt(() => readCopies(commandCopies.get(command)));
       if (copies === undefined) continue;
-      const removals: Promise<void>[] = [];
+      const removals: Promise<BrokerError | undefined>[] = [];
       for (let at = 0; at < copies.length; at += MAX_SWEPT_COPIES)
         removals.push(add(expireStep(copies.slice(at, at + MAX_SWEPT_COPIES), undefined)));
       // Without the command, a later sweep could not find copies that were not removed.
-      steps.push(Promise.all(removals).then(() => add(expireStep([], command))));
+      const finish = async (errors: readonly (BrokerError | undefined)[]) => {
+        const error = errors.find((error) => error !== undefined);
+        if (error === undefined) await add(expireStep([], command));
+        else failures.note(error);
+      };
+      steps.push(Promise.all(removals).then(finish));
       size += copies.length;
       if (size >= MAX_SWEPT_COPIES) break;
     }
