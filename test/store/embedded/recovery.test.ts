@@ -11,7 +11,11 @@ import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/mo
 import type { Store } from "../../../src/broker/ports.ts";
 import { crc32 } from "../../../src/lib/crc32.ts";
 import { recover } from "../../../src/store/embedded/engine/recover.ts";
-import { SEGMENT_HEADER_BYTES, UNKNOWN_BOOT } from "../../../src/store/embedded/engine/segment.ts";
+import {
+  readSegmentHeader,
+  SEGMENT_HEADER_BYTES,
+  UNKNOWN_BOOT,
+} from "../../../src/store/embedded/engine/segment.ts";
 import { DATA_FORMAT } from "../../../src/store/embedded/engine/tables.ts";
 import { codeOf, draftOf } from "../../contract/store-fixture.ts";
 import { eventOf } from "../../contract/store-stream-fixture.ts";
@@ -223,6 +227,29 @@ t.test(
     const reopened = await openStore(t, copy, { onError });
     t.same(await seqsIn(reopened), [1], "no message after the gap is used");
     t.match(problems, [/lost messages/]);
+  },
+);
+
+t.test(
+  "a WAL file that a power loss shortened does not prevent a later start that finds newer files",
+  async (t) => {
+    const bytes = readFileSync(onlyFile(await crashedWith(t, 1)));
+    const header = readSegmentHeader(bytes);
+    const boot = header.kind === "ok" ? header.boot : "";
+    const folder = testFolder(t);
+    const [first, second] = ["00000001.log", "00000002.log"].map((name) => join(folder, name));
+    for (const content of [bytes.subarray(0, SEGMENT_HEADER_BYTES), Buffer.alloc(0)]) {
+      writeFileSync(first ?? "", content);
+      rmSync(second ?? "", { force: true });
+      let records = 0;
+      const position = { segment: 1, offset: 5000, synced: false, boot: "f".repeat(32) };
+      const run = () =>
+        recover(folder, position, { boot, record: () => void records++, assertOwned() {} });
+      t.match(run(), { droppedBytes: 0, isDataLost: false });
+      writeFileSync(second ?? "", bytes); // the next run was killed before its first checkpoint
+      t.match(run(), { droppedBytes: 0, isDataLost: false });
+      t.equal(records, 1);
+    }
   },
 );
 

@@ -79,7 +79,8 @@ export function recover(
       if (end >= bytes.length && bytes.length >= from) continue;
       fault = damagedError(path, end);
       faulty = segment;
-      truncations.push({ segment, from: end });
+      // A file that ends before the position is extended, so that the next start accepts it.
+      truncations.push({ segment, from: Math.max(end, from) });
       isFollowed ||= holdsFrame(segment, end + 1);
     } else {
       if (bytes.length > start) truncations.push({ segment, from: start });
@@ -99,7 +100,7 @@ export function recover(
   return {
     nextSegment: Math.max(offset > 0 ? segment : segment - 1, ...indexes) + 1,
     droppedBytes: truncations.reduce(
-      (sum, truncation) => sum + truncation.segment.bytes.length - truncation.from,
+      (sum, { segment, from }) => sum + Math.max(0, segment.bytes.length - from),
       0,
     ),
     isDataLost,
