@@ -28,7 +28,7 @@ export type Reader<T> = (request: HttpRequest, adapt?: Adapt) => ReadResult<T>;
 export type Adapt = (body: unknown) => unknown;
 
 /**
- * Check that runs before the validation. Returns an error reply, or `undefined` if the body passes.
+ * A check that runs before the validation. Returns an error reply, or `undefined` if the body passes.
  */
 export type BodyCheck = (body: unknown) => HttpReply | undefined;
 

@@ -146,7 +146,7 @@ export const historyQuery = Type.Object({
     Type.Enum(["asc", "desc"], {
       type: "string",
       description:
-        "Order of the messages. asc or absent: oldest first. desc: newest first, so that the limit selects the newest messages",
+        "Order of the messages. asc: oldest first. desc: newest first, so that the limit selects the newest messages. Absent means desc if before is given without after, otherwise asc",
     }),
   ),
 });

@@ -331,7 +331,10 @@ export interface Conversation {
 
 export type MessageHead = Pick<Message, "messageId" | "messageSeq" | "clientMsgNo" | "timestampMs">;
 
-/** A conversation with a visible message, without its content, for sorting and filtering. */
+/**
+ * A conversation that has a visible message, but without that message's content. Used for sorting
+ * and filtering.
+ */
 export interface ConversationHead extends Omit<Conversation, "last"> {
   readonly last: MessageHead;
 }

@@ -66,7 +66,10 @@ export interface UserStore {
 }
 
 export interface UserState {
-  /** All groups, and possibly groups that the user left (see `JoinState.groups`). */
+  /**
+   * All groups that the user belongs to, and possibly groups that the user has left (see
+   * `JoinState.groups`).
+   */
   readonly groups: readonly string[];
   /** Highest inboxSeq in the user's command inbox, or 0 if the inbox is empty. */
   readonly inboxSeq: number;
@@ -727,7 +730,10 @@ export interface LoggedInSession {
 
 export type LoginResult =
   | ({ readonly kind: "entered" } & LoggedInSession & {
-        /** All groups, and possibly groups that the user left (see `JoinState.groups`). */
+        /**
+         * All groups that the user belongs to, and possibly groups that the user has left (see
+         * `JoinState.groups`).
+         */
         readonly groups: readonly string[];
         /**
          * A message id. Every message that is stored after the login has a higher id, even if the
@@ -1052,7 +1058,10 @@ export interface Store
    * start waits for a check of the data or for another process, the start rejects.
    */
   start(signal?: AbortSignal): Promise<void>;
-  /** Rejects new calls, finishes those in progress and writes to disk. May be called repeatedly. */
+  /**
+   * Rejects new calls, finishes those in progress, and then writes all data to the disk. May be
+   * called repeatedly.
+   */
   close(): Promise<void>;
   /** Throws `unavailable` if a write would fail now. */
   ping(): Promise<void>;

@@ -29,8 +29,8 @@ export interface PushStore {
    */
   readSeqs(key: ChannelKey, uids: readonly string[]): Promise<readonly number[]>;
   /**
-   * Records for `ttlMs` which users acknowledged messages. A restart of the store may lose these
-   * records.
+   * Remembers for `ttlMs` milliseconds which users acknowledged which messages. A restart of the
+   * store may lose this.
    */
   addAcknowledged(messages: readonly Acknowledged[], ttlMs: number): Promise<void>;
   /** Returns, for each message of the channel in order, the users who acknowledged it. */

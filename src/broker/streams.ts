@@ -76,7 +76,7 @@ interface StreamPorts extends SendTerms {
 const MAX_SWEEP_MS = 1000;
 
 const KNOWN_TYPES = [STREAM_START, STREAM_CONTENT, STREAM_END, ...TOOL_CALL_EVENTS];
-/** Number of characters of an unknown type that are compared with the known types. */
+/** Maximum length of an unknown type's beginning that is compared with the known types. */
 const MAX_NEAREST_LENGTH = 64;
 
 export function createStreams(ports: StreamPorts): Streams {

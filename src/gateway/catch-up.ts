@@ -135,7 +135,9 @@ export class CatchUps {
     }
   }
 
-  /** Makes a session live in a group. Also resolves if the user is not a member. */
+  /**
+   * Switches a session to live delivery for a group. Also resolves if the user is not a member.
+   */
   async join(session: Session, channelId: string): Promise<void> {
     const { metrics } = this.#ports;
     metrics.catchingUp(1);

@@ -136,7 +136,7 @@ export class FanOutTurns {
       try {
         session?.pushDeferred();
       } catch (error) {
-        this.#onError(error, "Could not send a deferred push to a client; its session is ended");
+        this.#onError(error, "Could not send a deferred push to a client; ending its session");
         session?.end("unavailable");
       }
     }

@@ -110,8 +110,8 @@ export class StreamBody implements HttpBody, TurnTask {
   }
 
   /**
-   * Continues after the buffer has drained. Always writes something, because uWebSockets.js drains
-   * only on a write.
+   * Continues after the buffer has drained. Always writes something, because uWebSockets.js sends
+   * the rest of its buffer only together with another write.
    */
   #drained(): boolean {
     const res = this.#res;

@@ -119,8 +119,8 @@ export class SocketLimits {
    * Counts a connection that was accepted from `peer`, which may be a proxy. Leaves `spare`
    * sockets, at most an eighth of all sockets, free for other listeners. Returns `undefined` if the
    * connection must be closed at once. Otherwise, returns a function that must be called once, when
-   * the connection sends its first request or closes before that. `closed` must be called in either
-   * case.
+   * the connection sends its first request or closes before that. Whatever this returns, `closed` must
+   * be called when the connection closes.
    */
   accepted(peer: string, spare: number): (() => void) | undefined {
     this.#open += 1;

@@ -74,7 +74,7 @@ const endpointOptions = Type.Object(
     order: Type.Enum([...WEBHOOK_ORDERS], {
       default: WEBHOOK_DEFAULTS.order,
       description:
-        "`channel`: events of a channel arrive in order, so a request waits until the previous one is accepted or given up. `none`: a request that must be repeated does not delay later requests, unless four requests from the same feed partition must be repeated.",
+        "`channel`: events of a channel arrive in order, so a request waits until the previous one has been accepted or abandoned. `none`: a request that must be repeated does not delay later requests, unless four requests from the same feed partition must be repeated.",
     }),
     maxAgeS: Type.Integer({
       default: WEBHOOK_DEFAULTS.maxAgeS,

@@ -64,7 +64,7 @@ t.test("GET /stream decodes percent-encoded segments of its path", async (t) => 
 });
 
 t.test(
-  "GET /stream requires uid for a personal channel, and its error names an invalid parameter",
+  "GET /stream requires uid for a personal channel, and an error names the invalid parameter",
   async (t) => {
     const api = await startApi();
     for (const [target, path] of [

@@ -52,7 +52,7 @@ for (const kind of KINDS)
   );
 
 // Covers [decisions: Who joins late; feature: Late join]
-t.test("viewers that join while chunks are sent each get the complete text", async (t) => {
+t.test("every viewer that joins while chunks are being sent gets the complete text", async (t) => {
   const fixture = await createFixture(t, world);
   await fixture.start("s1");
   const joining: ReturnType<typeof fixture.join>[] = [];

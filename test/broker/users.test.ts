@@ -150,7 +150,7 @@ t.test("logging out a device invalidates its token and ends its sessions", async
   t.equal(await store.device("alice", 1), undefined, "devices of other flags are not changed");
 });
 
-t.test("the system cannot register or log out a device", async (t) => {
+t.test("no device can be registered or logged out for the uid of the system", async (t) => {
   const { users } = await startNode(t);
   const system = { uid: SYSTEM_UID, token: "one", ...MAIN };
   await t.rejects(users.setToken(system), { code: "reserved_uid" });

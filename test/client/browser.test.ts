@@ -126,7 +126,7 @@ for (const [name, start] of Object.entries(WORKERS))
     t.equal(output, "works");
   });
 
-t.test("the device id of a tab is kept over a reload and not copied to another tab", async (t) => {
+t.test("a tab's device id survives a reload and is not copied to another tab", async (t) => {
   const page = await openPage(t, await browser, TAB);
   const idOf = (tab: typeof page): Promise<string> =>
     tab.evaluate(() => {

@@ -289,7 +289,7 @@ function storing(t: Test, createFixture: FixtureFactory): void {
   });
 
   t.test(
-    "a command with an invalid or too large field is rejected and does not affect other commands",
+    "a command with an invalid or oversized field is rejected and does not affect other commands",
     async (t) => {
       const fixture = await createFixture(t);
       const long = "x".repeat(100_000);

@@ -161,25 +161,29 @@ function appending(t: Test, driver: LogDriver): void {
     }
   });
 
-  t.test("a read returns whole frames of at most maxBytes, but at least one", async (t) => {
-    const fixture = await driver.open(t);
-    await created(fixture.store.createLog(NAME, draftOf()));
-    for (let i = 0; i < 10; i++) await appended(fixture.store.appendLog(NAME, appendOf(["abcd"])));
-    const size = sizeOf(["abcd"]);
-    for (const stage of ["before", "after"]) {
-      for (const [maxBytes, frames] of [
-        ...[[1, 1] as const, [size, 1] as const, [size + 1, 1] as const, [3 * size, 3] as const],
-        [1000, 10] as const,
-      ]) {
-        const { pieces, next, start } = await read(fixture.store, NAME, LOG_START, maxBytes);
-        const count = pieces.flatMap((piece) => [...framesIn(piece)]).length;
-        t.equal(count, frames, `frames of at most ${maxBytes} bytes ${stage} a checkpoint`);
-        t.equal(next.position, frames * size);
-        t.strictSame(start, LOG_START);
+  t.test(
+    "a read returns as many whole frames as fit into maxBytes, and always at least one",
+    async (t) => {
+      const fixture = await driver.open(t);
+      await created(fixture.store.createLog(NAME, draftOf()));
+      for (let i = 0; i < 10; i++)
+        await appended(fixture.store.appendLog(NAME, appendOf(["abcd"])));
+      const size = sizeOf(["abcd"]);
+      for (const stage of ["before", "after"]) {
+        for (const [maxBytes, frames] of [
+          ...[[1, 1] as const, [size, 1] as const, [size + 1, 1] as const, [3 * size, 3] as const],
+          [1000, 10] as const,
+        ]) {
+          const { pieces, next, start } = await read(fixture.store, NAME, LOG_START, maxBytes);
+          const count = pieces.flatMap((piece) => [...framesIn(piece)]).length;
+          t.equal(count, frames, `frames of at most ${maxBytes} bytes ${stage} a checkpoint`);
+          t.equal(next.position, frames * size);
+          t.strictSame(start, LOG_START);
+        }
+        await fixture.sweep();
       }
-      await fixture.sweep();
-    }
-  });
+    },
+  );
 
   t.test("a read of the tail returns no frames", async (t) => {
     const { store } = await driver.open(t);

@@ -90,31 +90,34 @@ t.test("a frame sent outside a handler arrives before later replies", { skip }, 
   t.strictSame(client.texts, ["queued", "straight"]);
 });
 
-t.test("replies and frames queued by another connection each keep their order", async (t) => {
-  const { seen, endpoint } = socketEndpoint({
-    received(sender, data) {
-      // Frames of both clients may be handled in one turn. The handler of one client's frame then
-      // queues a frame for the other client before the other client's reply is written directly.
-      const other = seen.find((side) => side !== sender);
-      other?.connection.send(`for you ${data}`);
-      sender.connection.send(`mine ${data}`);
-    },
-  });
-  const { port } = await startListener(t, { sockets: endpoint });
-  const first = await openClient(t, port);
-  const second = await openClient(t, port);
-  for (const n of numbers(50)) {
-    first.socket.send(n);
-    second.socket.send(n);
-  }
-  await until(() => first.texts.length + second.texts.length === 200);
-  for (const { texts } of [first, second])
-    for (const kind of ["for you", "mine"])
-      t.strictSame(
-        texts.filter((frame) => frame.startsWith(kind)),
-        numbers(50).map((n) => `${kind} ${n}`),
-      );
-});
+t.test(
+  "a client's replies stay in order, and so do the frames that another connection queues for it",
+  async (t) => {
+    const { seen, endpoint } = socketEndpoint({
+      received(sender, data) {
+        // Frames of both clients may be handled in one turn. The handler of one client's frame then
+        // queues a frame for the other client before the other client's reply is written directly.
+        const other = seen.find((side) => side !== sender);
+        other?.connection.send(`for you ${data}`);
+        sender.connection.send(`mine ${data}`);
+      },
+    });
+    const { port } = await startListener(t, { sockets: endpoint });
+    const first = await openClient(t, port);
+    const second = await openClient(t, port);
+    for (const n of numbers(50)) {
+      first.socket.send(n);
+      second.socket.send(n);
+    }
+    await until(() => first.texts.length + second.texts.length === 200);
+    for (const { texts } of [first, second])
+      for (const kind of ["for you", "mine"])
+        t.strictSame(
+          texts.filter((frame) => frame.startsWith(kind)),
+          numbers(50).map((n) => `${kind} ${n}`),
+        );
+  },
+);
 
 t.test(
   "frames sent and published within a handler arrive in the order they were issued",

@@ -361,7 +361,7 @@ t.test(
 );
 
 t.test(
-  "a WAL that a power loss shortened or removed does not keep a store with durability process from starting",
+  "a store with durability `process` starts after a power loss shortened or removed its WAL",
   async (t) => {
     for (const [name, lose] of Object.entries(losses)) {
       const path = testFolder(t);

@@ -162,7 +162,10 @@ export function countIn(value: Uint8Array): number {
   return value[0] === CHUNK ? (value[1] ?? 0) : 1;
 }
 
-/** Decodes a row. `fast` may be lmdb's shared buffer, whose `length` is the value's size. */
+/**
+ * Decodes a row. `fast` may be lmdb's shared buffer, which is larger than the value, but whose
+ * property `length` is set to the value's size.
+ */
 export function rowOf(first: number, fast: Buffer): LogRow {
   const value = fast.subarray(0, fast.length);
   return { first, last: first + countIn(value) - 1, value };

@@ -14,7 +14,7 @@
 //   STATE: the whole state, which replaces the previous state
 //   fields      bytes    JSON list of `toFields`, to the end of the record
 //
-//   APPEND: a frame that follows the frames before it, the end of the log, or both
+//   APPEND: a frame to add after the existing frames, or the closing of the log, or both
 //   timeMs      f64      time of the append
 //   producer    string   id of the producer, if HAS_PRODUCER is set
 //   epoch       f64      if HAS_PRODUCER is set

@@ -118,14 +118,14 @@ local function extend_ttl(key, ms)
   if redis.call('PEXPIRE', key, ms, 'GT') == 0 then redis.call('PEXPIRE', key, ms, 'NX') end
 end
 
--- Lets lists about an inbox live as long as its copies. A list that expired earlier would leave
--- copies that are never counted, dropped or removed in time.
+-- Makes the inbox's other lists live as long as its copies. If a list expired earlier, some copies
+-- would no longer be counted, dropped, or removed on time.
 local function keep_with_copies(inbox, ...)
   local ttl_ms = int(redis.call('PTTL', inbox.copies))
   for _, list in ipairs({ ... }) do redis.call('PEXPIRE', list, ttl_ms) end
 end
 
--- Drops the oldest copy of the sender in `order`. If the sender has no copy there, removes the
+-- Drops the sender's oldest copy in `order`. If the sender has no copy there, removes the
 -- sender from `shares`. Returns the number of dropped copies.
 local function drop_oldest(inbox, sender)
   local prefix = order_prefix(sender)

@@ -37,7 +37,8 @@ const DROP = loadScript(lua("drop_peer"));
  */
 const ORDER_PER_CALL = 400;
 /**
- * Maximum number of peers without messages that one list removes. Each removal takes several calls.
+ * Maximum number of peers to remove during one listing because they have no messages. Each removal
+ * takes several calls.
  */
 const REMOVED_PEERS = 20;
 const HEADS_PER_CALL = 40;
