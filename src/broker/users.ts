@@ -89,11 +89,24 @@ export function createUsers(ports: {
     await publisher.announce([{ kind: "credential", uid }]);
   }
 
+  /**
+   * Waits for a change. If it fails, the user's sessions are compared with what is stored, because
+   * a change that could not be flushed or replicated may have been made nevertheless.
+   */
+  async function withRecheck<Result>(uid: string, change: Promise<Result>): Promise<Result> {
+    try {
+      return await change;
+    } catch (error) {
+      await recheck(uid).catch(() => undefined); // the caller gets the cause
+      throw error;
+    }
+  }
+
   return {
     async setToken({ uid, token, flag, level }) {
       assertUserUid(uid);
       const device = { uid, flag, level, tokenHash: hashToken(token) };
-      const previous = await store.putDevice(device);
+      const previous = await withRecheck(uid, store.putDevice(device));
       if (!previous) return;
       const isEqual = hashesEqual(previous.tokenHash, device.tokenHash);
       await recheck(uid);
@@ -114,12 +127,9 @@ export function createUsers(ports: {
       assertUserUid(uid);
       for (const flag of flags) {
         const device = await store.device(uid, flag);
-        await store.putDevice({
-          uid,
-          flag,
-          level: device?.level ?? SECONDARY_DEVICE,
-          tokenHash: new Uint8Array(),
-        });
+        const level = device?.level ?? SECONDARY_DEVICE;
+        const loggedOut = { uid, flag, level, tokenHash: new Uint8Array() };
+        await withRecheck(uid, store.putDevice(loggedOut));
       }
       // The sessions are ended before the notification, which may be slow, so that a session that
       // logs in meanwhile with a newer JWT, or without a token, is not ended.
@@ -154,7 +164,7 @@ export function createUsers(ports: {
 
     async setBan(uid, isBanned) {
       assertId(uid, "uid");
-      await store.putBan(uid, isBanned);
+      await withRecheck(uid, store.putBan(uid, isBanned));
       if (!isBanned) return;
       await recheck(uid);
       let isStillBanned: Promise<boolean> | undefined;

@@ -12,6 +12,7 @@ import type { ClusterEvent } from "../../src/broker/ports.ts";
 import { hashToken, tokenTag } from "../../src/broker/tokens.ts";
 import { createUsers } from "../../src/broker/users.ts";
 import { sessionsOf } from "../contract/cluster-fixture.ts";
+import { brittleDatabase } from "../store/embedded/brittle-database.ts";
 import { t } from "../support/suite.ts";
 import { startNode as start } from "./node.ts";
 
@@ -244,5 +245,32 @@ t.test(
     isUnreachable = false;
     await users.quitDevice("alice", [0]);
     t.same(events, [ended("main", "logged_out"), CHANGED]);
+  },
+);
+
+t.test(
+  "a logout, a new token or a ban that could not be flushed ends the session, and the call reports it",
+  async (t) => {
+    for (const reason of ["logged_out", "token_changed", "banned"]) {
+      const { fail, databaseWrites } = brittleDatabase();
+      const options = { databaseWrites, durability: "disk", onError() {} } as const;
+      const { users, directory, events } = await start(t, options);
+      await users.setToken({ uid: "alice", token: "one", ...MAIN });
+      await directory.login(record("s", { tokenTag: tokenTag(hashToken("one")) }));
+      fail.flush = true;
+      const change = {
+        logged_out: () => users.quitDevice("alice", [0]),
+        token_changed: () => users.setToken({ uid: "alice", token: "two", ...MAIN }),
+        banned: () => users.setBan("alice", true),
+      }[reason];
+      await t.rejects(change?.() ?? Promise.resolve(), { code: "unavailable" }, reason);
+      while (!events.some(({ kind }) => kind === "end_session"))
+        await new Promise((resolve) => setTimeout(resolve, 5));
+      t.match(
+        events.find(({ kind }) => kind === "end_session"),
+        ended("s", reason),
+      );
+      fail.flush = false;
+    }
   },
 );

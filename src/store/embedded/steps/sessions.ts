@@ -193,8 +193,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     const isBanned = devices.isBanned(session.uid);
     const reason = isBanned ? "banned" : endedByDevice(session, device);
     if (reason !== undefined) {
-      await evict(session, reason);
-      await ensureDurable(tables);
+      await evict(session, reason); // need not be durable: what is stored is the reason
       return { kind: "refused", reason };
     }
     if (find(session) !== undefined) return { kind: "confirmed" };
