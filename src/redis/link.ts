@@ -450,8 +450,9 @@ export class RedisLink {
           }
           return await sent.promise;
         } catch (error) {
+          const isMissing = isMissingFunction(error) || isMissingScript(error);
+          if (isMissing && refusal !== undefined) throw refusal;
           if (code === undefined || !isMissingFunction(error)) throw error;
-          if (refusal !== undefined) throw refusal;
           // The server has lost the library, so it has not run anything.
           if (attempt > 1) throw error;
           this.#loaded.get(server)?.delete(code.loading);
@@ -500,10 +501,10 @@ export class RedisLink {
 
   /**
    * Loads code that the connection has not loaded yet. Resolves with the error if Redis refuses to
-   * load code that only reads, because a full Redis may have it already.
+   * load it, because a full Redis may have it already.
    */
   #load(
-    { loading, isWriting }: ServerCode,
+    { loading }: ServerCode,
     server: Redis,
     options: SendOptions,
   ): Promise<Error | undefined> | undefined {
@@ -521,8 +522,9 @@ export class RedisLink {
       () => undefined,
       (error: unknown) => {
         if (isExistingLibrary(error)) return undefined;
+        // If the code is missing after all, the call reports it, and the next one loads it again.
+        if (isReply(error) && !isDenied(error)) return error;
         loaded.delete(loading); // so that the next call loads it again
-        if (!isWriting && isReply(error) && !isDenied(error)) return error;
         throw error;
       },
     );

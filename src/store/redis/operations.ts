@@ -133,7 +133,7 @@ export function createOperations({
       args.push(...draft.texts);
     }
     const reply = await link.callFunction(
-      operations.every(({ draft }) => FREEING.has(draft.name)) ? FREE : TURN,
+      first.isFreeing ? FREE : TURN,
       [first.key],
       [settings(), Buffer.concat(numbers), link.keys.topicEnd, ...args],
       { isGathered: true, timeoutMs },
@@ -169,6 +169,7 @@ class QueuedOperation implements Operation {
   readonly draft: OperationDraft;
   readonly bytes: number;
   readonly order: string | undefined;
+  readonly isFreeing: boolean;
   readonly sinceMs = performance.now();
   readonly reply: Promise<OperationReply>;
   #resolve: (reply: OperationReply | Promise<OperationReply>) => void = () => {};
@@ -178,6 +179,7 @@ class QueuedOperation implements Operation {
     this.key = key;
     this.draft = draft;
     this.order = draft.order;
+    this.isFreeing = FREEING.has(draft.name);
     this.bytes = draft.texts.reduce((sum, text) => sum + text.length, OPERATION_BYTES);
     this.reply = new Promise((resolve, reject) => {
       this.#resolve = resolve;

@@ -17,6 +17,8 @@ export interface Operation {
    * Operations with the same `order` keep their order. `undefined` if the order does not matter.
    */
   readonly order: string | undefined;
+  /** True if a full Redis accepts the operation. It shares a call only with others of its kind. */
+  readonly isFreeing?: boolean;
   /** Time at which the operation was created (`performance.now()`). */
   readonly sinceMs: number;
   fail(error: unknown): void;
@@ -163,9 +165,11 @@ function takeBatch<Item extends Operation>(queue: Queue<Item>): Batch<Item> | un
   let inspected = 0;
   let isFull = false;
   for (const operation of waiting) {
-    const { order } = operation;
+    const { order, isFreeing } = operation;
+    const [first = operation] = operations;
+    const isTooLarge = operations.length > 0 && bytes + operation.bytes > MAX_BYTES;
     if (order !== undefined && isInFlight(inFlight, order)) blocked.push(operation);
-    else if (operations.length > 0 && bytes + operation.bytes > MAX_BYTES) {
+    else if (isTooLarge || isFreeing !== first.isFreeing) {
       isFull = true;
       break;
     } else {

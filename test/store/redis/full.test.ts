@@ -68,13 +68,27 @@ t.test("a stream whose producer was refused by a full Redis is not interrupted",
   time.nowMs += 60_000;
   await rejectWrites(client, "maxmemory", true);
   t.equal(await codeOf(store.streamEvent(eventOf(STREAM_CONTENT, "x"))), "unavailable");
-  t.equal(await codeOf(store.interruptStreams(30_000)), "unavailable");
+  t.equal(await store.interruptStreams(30_000), 0);
   await rejectWrites(client, "maxmemory", false);
   t.equal(await store.interruptStreams(30_000), 0, "the producer can repeat its event");
   time.nowMs += 29_999;
   t.equal(await store.interruptStreams(30_000), 0);
   time.nowMs += 1;
   t.equal(await store.interruptStreams(30_000), 1, "a producer that stays silent is given up");
+});
+
+t.test("a stream whose producer was refused until shortly before is not interrupted", async (t) => {
+  const { node, client } = await start(t);
+  const { store, time } = node;
+  await store.streamEvent(eventOf(STREAM_START));
+  time.nowMs += 29_000;
+  await rejectWrites(client, "maxmemory", true);
+  t.equal(await codeOf(store.streamEvent(eventOf(STREAM_CONTENT, "x"))), "unavailable");
+  await rejectWrites(client, "maxmemory", false);
+  time.nowMs += 1001;
+  t.equal(await store.interruptStreams(30_000), 0);
+  time.nowMs += 30_000;
+  t.equal(await store.interruptStreams(30_000), 1);
 });
 
 t.test("a full Redis removes expired logs, deletes logs and releases forks", async (t) => {
@@ -94,6 +108,19 @@ t.test("a full Redis removes expired logs, deletes logs and releases forks", asy
   t.same(await logKeys(node.link), []);
   for (const name of ["expired", "deleted", "fork"])
     t.equal(await store.logHead(free(name)), "missing");
+});
+
+t.test("a full Redis deletes logs beside refused writes, and after a reconnect", async (t) => {
+  const { node, client } = await start(t);
+  const { store } = node;
+  for (const name of ["a", "b"]) await store.createLog(free(name), logDraftOf());
+  await rejectWrites(client, "maxmemory", true);
+  const create = () => codeOf(store.createLog(free("new"), logDraftOf()));
+  const calls = [create(), store.deleteLog(free("a")), create()];
+  t.same(await Promise.all(calls), ["unavailable", "done", "unavailable"]);
+  await reconnect(node, client);
+  t.equal(await store.deleteLog(free("b")), "done");
+  t.equal(await create(), "unavailable");
 });
 
 t.test("a sweep of a full Redis passes channels of which it removes nothing", async (t) => {

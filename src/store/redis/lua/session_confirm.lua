@@ -73,6 +73,7 @@ local function confirm(user, session)
   local reason = judgement == 'judge' and is_banned(user) and 'banned' or device_end_reason(user, session)
   local is_own = entry and entry.incarnation == session.incarnation
   if not reason and is_own and entry.expires - NOW_MS > ENTRY_TTL / 2 then return { 'confirmed' } end
+  if entry or reason then write_when_full(user) end
   local demand = outbox_demand(user, is_announced)
   if demand then return { demand } end
   if reason then
@@ -81,7 +82,6 @@ local function confirm(user, session)
     return { 'refused', reason }
   end
   if entry then
-    write_when_full(user)
     read_entries(user, session.id) -- removes expired entries
     write_entry(user, session)
     if session.level == 1 then redis.call('PEXPIRE', user.logins, LOGIN_TTL) end

@@ -215,6 +215,16 @@ export function createRedisStreams(
       await link.write("zadd", streams, "XX", "LT", nowMs, name);
   }
 
+  /** Waits for a call of a producer. If it fails, the producer's silence is not reliable. */
+  async function noteFailure<Reply>(key: ChannelKey, call: Promise<Reply>): Promise<Reply> {
+    try {
+      return await call;
+    } catch (error) {
+      if (isTransient(error)) failedMs[bucketOf(key)] = steadyClock();
+      throw error;
+    }
+  }
+
   /** Interrupts no stream whose producer may have been silent because its calls failed. */
   async function interruptReliably(bucket: number, silentMs: number): Promise<number> {
     const isReliable = steadyClock() - silentMs >= (failedMs[bucket] ?? 0);
@@ -235,7 +245,8 @@ export function createRedisStreams(
 
   return {
     async streamEvent(draft) {
-      return finish(draft.key, await apply(draft, draft.type === STREAM_START, steps.event));
+      const call = apply(draft, draft.type === STREAM_START, steps.event);
+      return finish(draft.key, await noteFailure(draft.key, call));
     },
 
     async createStream(draft) {
@@ -249,7 +260,7 @@ export function createRedisStreams(
     },
 
     async appendToStream(draft) {
-      const reply = await apply(draft, false, steps.append);
+      const reply = await noteFailure(draft.key, apply(draft, false, steps.append));
       const [result, ...publications] = listOf(reply) as readonly [Buffer, ...Publications];
       await publishRest(draft.key, publications);
       return appendResultOf(draft, result);
