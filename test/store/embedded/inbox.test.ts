@@ -362,8 +362,14 @@ t.test(
       [2],
     );
     t.same(resumeSeqs, [{ headSeq: 2, lastCommonSeq: 2 }], "the ids are not compared");
-    t.match(problems, [/^Could not read the messages/, /^Could not read a command/]);
+    t.match(problems, [/^Could not read what a client refers to/, /^Could not read a command/]);
     t.same(await seqsOf(reopened, "carol"), []);
+    await reopened.close();
+    await damageRow(path, "inboxes");
+    await damageRow(path, "heads");
+    const again = await joinStateOf(await reopen(), "bob", { positions });
+    t.equal(again.commands.length, 1);
+    t.same(again.resumeSeqs, [{ headSeq: 2, lastCommonSeq: 2 }]);
   },
 );
 

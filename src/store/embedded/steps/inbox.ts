@@ -103,7 +103,7 @@ export class Inbox implements InboxStore {
     const from = Math.max(0, Math.floor(afterSeq)) + 1;
     if (!(limit > 0) || !(from <= MAX_INBOX_SEQ)) return commands;
     const inbox = inboxKey(uid);
-    if (this.#stateOf(inbox).count === 0) return commands; // cheaper than an empty range
+    if (this.#isEmpty(inbox)) return commands; // cheaper than an empty range
     const start = copyKey(inbox, from);
     const end = copyKey(inbox, MAX_INBOX_SEQ);
     let bytes = 0;
@@ -117,6 +117,15 @@ export class Inbox implements InboxStore {
       if (commands.length >= limit) break;
     }
     return commands;
+  }
+
+  /** Returns false if the state of the inbox cannot be read. */
+  #isEmpty(inbox: Buffer): boolean {
+    try {
+      return this.#stateOf(inbox).count === 0;
+    } catch {
+      return false; // the next change of the inbox reports it
+    }
   }
 
   /**

@@ -33,18 +33,23 @@ export function createJoinState(ports: JoinPorts): SessionStore["joinState"] {
   const { sessions, channels, history, inbox, live, onError } = ports;
   const longLists = new Turns();
 
+  function ifReadable<Result>(read: () => Result): Result | undefined {
+    try {
+      return read();
+    } catch (error) {
+      onError(error as Error, "Could not read what a client refers to in order to resume");
+      return undefined;
+    }
+  }
+
   function resumeSeqsOf(positions: readonly ResumePosition[]): MaybePromise<readonly ResumeSeqs[]> {
-    const seqsOf = ({ key, lastSeq, lastId }: ResumePosition) => {
-      try {
-        return history.resumeSeqs(key, lastSeq, lastId);
-      } catch (error) {
-        onError(
-          error as Error,
-          "Could not read the messages that a client refers to, so their ids are not compared",
-        );
-        return history.resumeSeqs(key, lastSeq, 0);
-      }
-    };
+    // An unreadable message is not compared, and an unreadable channel counts as up to date.
+    const seqsOf = ({ key, lastSeq, lastId }: ResumePosition) =>
+      ifReadable(() => history.resumeSeqs(key, lastSeq, lastId)) ??
+      ifReadable(() => history.resumeSeqs(key, lastSeq, 0)) ?? {
+        headSeq: lastSeq,
+        lastCommonSeq: lastSeq,
+      };
     if (positions.length <= POSITIONS_AT_ONCE) return positions.map(seqsOf);
     return new TimeSlice(undefined, longLists).each(positions, async (at) => seqsOf(at));
   }
