@@ -2164,7 +2164,7 @@ export interface Operations {
     readonly after?: number | undefined;
     /** Maximum number of messages to return. Absent means 50 */
     readonly limit?: number | undefined;
-    /** Order of the messages. asc: oldest first. desc: newest first, so that the limit selects the newest messages. Absent means desc with before, otherwise asc */
+    /** Order of the messages. asc: oldest first. desc: newest first, so that the limit selects the newest messages. Absent means desc if before is given without after, otherwise asc */
     readonly order?: "asc" | "desc" | undefined;
   }): Promise<History>;
   /** Sends an event: streaming text, a tool call, or a custom event. Returns when it is durable */
