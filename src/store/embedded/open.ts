@@ -128,6 +128,7 @@ export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
  * Time between checkpoints. A longer interval makes restarts slower, and a shorter one stores fewer
  * messages per row. Must be at most half of the shortest dedupe window (1 s).
  */
+const REPORT_EVERY_MS = 60_000;
 const CHECKPOINT_MS = 200;
 /** Maximum number of records in the memtable. A record takes more memory than is counted for it. */
 const MAX_MEMTABLE_RECORDS = 500_000;
@@ -253,6 +254,7 @@ async function openOwned(
   release: () => Promise<void>,
 ) {
   const { clock, onError } = options;
+  const onUnreadable = onceAMinute(onError);
   const publisher = withErrorsReported(options.publisher, onError);
   const retentionMs = options.retentionS === 0 ? Infinity : options.retentionS * 1000;
   await commit(tables, () => void tables.meta.put("format", [DATA_FORMAT]));
@@ -286,7 +288,7 @@ async function openOwned(
   const logLimits = options.logs ?? NO_LOG_LIMITS;
   const logs = new OpenLogs(storedLogs, memtable, logLimits);
   const eventState = readCheckpointState(tables)?.events ?? [];
-  const events = new EventLog(tables, memtable, eventState, onError);
+  const events = new EventLog(tables, memtable, eventState, onUnreadable);
   memtable.onEvent(events.addMessage);
   const ports = { tables, owner, memtable, logs, events, storeId };
   const { wal, lastMessageId, logNumbers } = openWal(options, ports);
@@ -365,6 +367,7 @@ async function openOwned(
     idleClock,
     logRules,
     maxStreamBytes: options.maxStreamBytes,
+    onError: onUnreadable,
   });
   const demand: EmbeddedEventDemand = createEventDemand(tables);
   const inbox = new Inbox({
@@ -372,6 +375,7 @@ async function openOwned(
     demand,
     maxInbox: options.maxInbox,
     inboxTtlMs: options.inboxTtlS * 1000,
+    onError: onUnreadable,
   });
   const logCalls = createLogs({
     ...shared,
@@ -391,14 +395,22 @@ async function openOwned(
     demand,
     logins,
   });
-  const joinState = createJoinState({ ...shared, sessions, channels, history, inbox, live });
+  const joinState = createJoinState({
+    ...shared,
+    sessions,
+    channels,
+    history,
+    inbox,
+    live,
+    onError: onUnreadable,
+  });
   const managers = createManagers(shared);
   const systemAccounts = createSystemAccounts(tables);
   const signingKeys = createSigningKeys(tables);
   const imports = new Imports({ ...shared, maxChannelMessages: options.maxChannelMessages });
   const conversations = new Conversations({ ...shared, history, imports });
   const keySets = createKeySets(tables);
-  const eventCalls = createEvents(shared);
+  const eventCalls = createEvents({ ...shared, onError: onUnreadable });
   const leases = new Leases();
   const push = createPush({ ...shared, conversations });
   const webhooks = createWebhooks(tables, leases);
@@ -494,6 +506,20 @@ async function openOwned(
 function withoutSteps(clock: Clock, steadyClock: Clock): Clock {
   const offsetMs = clock() - steadyClock();
   return () => Math.floor(offsetMs + steadyClock());
+}
+
+/**
+ * Passes on the first error of each kind, and after that at most one a minute: one unreadable row
+ * may be met by every client that connects.
+ */
+function onceAMinute(onError: EmbeddedOptions["onError"]): EmbeddedOptions["onError"] {
+  const reportedAtMs = new Map<string, number>(); // few entries: the texts are constants
+  return (error, what) => {
+    const now = performance.now();
+    if (now - (reportedAtMs.get(what) ?? Number.NEGATIVE_INFINITY) < REPORT_EVERY_MS) return;
+    reportedAtMs.set(what, now);
+    onError(error, what);
+  };
 }
 
 function withErrorsReported(publisher: Publisher, onError: EmbeddedOptions["onError"]): Publisher {

@@ -362,8 +362,9 @@ t.test(
       [2],
     );
     t.same(resumeSeqs, [{ headSeq: 2, lastCommonSeq: 2 }], "the ids are not compared");
-    t.match(problems, [/^Could not read what a client refers to/, /^Could not read a command/]);
     t.same(await seqsOf(reopened, "carol"), []);
+    t.match(problems, [/^Could not read what a client refers to/, /^Could not read a command/]);
+    t.equal(problems.length, 2, "each problem is reported once a minute");
     await reopened.close();
     await damageRow(path, "inboxes");
     await damageRow(path, "heads");
