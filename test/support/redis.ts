@@ -340,7 +340,7 @@ const UNCOUNTED = /^(exec|info|multi|time|.*\|.*)$/;
 
 /**
  * Returns how often each command was run since the statistics and the log were last reset
- * together. Omits `UNCOUNTED` commands and SETs of a data format, because each link sends such
+ * together. Omits `UNCOUNTED` commands and GETs of a data format, because each link sends such
  * commands every second to check its server. The server must have the options `LOG_ALL`.
  */
 export async function callsByCommand(client: Redis): Promise<ReadonlyMap<string, number>> {
@@ -350,9 +350,9 @@ export async function callsByCommand(client: Redis): Promise<ReadonlyMap<string,
   for (const [, name = "", count] of stats.matchAll(/^cmdstat_(.*?):calls=(\d+)/gm))
     if (!UNCOUNTED.test(name)) calls.set(name, Number(count));
   const checks = log.filter(
-    ([, , , [name, key]]) => name?.toLowerCase() === "set" && key?.endsWith(":format"),
+    ([, , , [name, key]]) => name?.toLowerCase() === "get" && key?.endsWith(":format"),
   ).length;
-  calls.set("set", (calls.get("set") ?? 0) - checks);
+  calls.set("get", (calls.get("get") ?? 0) - checks);
   return calls;
 }
 
