@@ -11,7 +11,7 @@ local sessions = KEYS[1]
 local flag, level, token_hash, kept_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local uid, bucket, event_ids, is_announced = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local user = user_of(sessions, uid, bucket)
-if token_hash == '' then write_when_full(user) end
+if token_hash == '' then write_when_full(user.sessions) end
 local demand = outbox_demand(user, is_announced)
 if demand then return demand end
 local has_feed = has_user_feed(user)

@@ -2,6 +2,6 @@
 -- user's outbox. Always changes the user's score, see `online_forget.lua`.
 local online = KEYS[1]
 local uid = ARGV[1]
-redis.call('ZREM', online, '') -- a full Redis rejects only writes that precede such a command
+write_when_full(online)
 local score = tonumber(redis.call('ZSCORE', online, uid) or '0')
 redis.call('ZADD', online, int(math.max(server_now, score + 1)), uid)

@@ -18,8 +18,7 @@ local STREAM_WAIT_MS = 60000
 local removed = 0
 local trim_seq = max_messages > 0 and tonumber(redis.call('HGET', head, 'seq') or '0') - max_messages or 0
 
--- Redis rejects the writes of a script that precede its first command that frees memory.
-redis.call('ZREM', due_channels, '')
+write_when_full(due_channels)
 
 local has_labels = redis.call('EXISTS', labels) == 1
 

@@ -73,7 +73,7 @@ local function confirm(user, session)
   local reason = judgement == 'judge' and is_banned(user) and 'banned' or device_end_reason(user, session)
   local is_own = entry and entry.incarnation == session.incarnation
   if not reason and is_own and entry.expires - NOW_MS > ENTRY_TTL / 2 then return { 'confirmed' } end
-  if entry or reason then write_when_full(user) end
+  if entry or reason then write_when_full(user.sessions) end
   local demand = outbox_demand(user, is_announced)
   if demand then return { demand } end
   if reason then

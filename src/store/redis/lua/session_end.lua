@@ -11,7 +11,7 @@ local sessions = KEYS[1]
 local uid, session_id, reason, level = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local bucket, event_ids, on_demand, is_announced = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local user = user_of(sessions, uid, bucket)
-write_when_full(user)
+write_when_full(user.sessions)
 if outbox_demand(user, is_announced) == 'announce' then return 'announce' end
 local entry = read_entry(user, session_id)
 if entry then

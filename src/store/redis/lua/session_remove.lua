@@ -11,7 +11,7 @@ local sessions = KEYS[1]
 local uid, session_id, end_reason = ARGV[1], ARGV[2], ARGV[3]
 local bucket, event_ids, on_demand, is_announced = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local user = user_of(sessions, uid, bucket)
-write_when_full(user)
+write_when_full(user.sessions)
 if outbox_demand(user, is_announced) == 'announce' then return 'announce' end
 local entry = read_entry(user, session_id)
 if entry then

@@ -56,10 +56,6 @@ local function user_of(key, uid, bucket)
   }
 end
 
--- Lets the rest of a script write even if Redis is full, because Redis rejects only those writes of a
--- script that precede its first command that frees memory. Used where a session ends or continues.
-local function write_when_full(user) redis.call('HDEL', user.sessions, '') end
-
 local function note_left(user, entry, reason)
   entry.reason = reason
   user.left[#user.left + 1] = entry
@@ -252,7 +248,6 @@ end
 -- Removes a session that has an entry, so that it can be neither continued nor added again, and
 -- notifies the user's watchers.
 local function remove_entry(user, old, reason)
-  write_when_full(user)
   if old.level ~= 1 then record_end(user, old.id, old.since, reason) end
   local newest = old.level == 1 and read_login(user, int(old.flag)) or nil
   if newest and newest.order == old.order then
