@@ -131,7 +131,9 @@ export const channelBody = Type.Object(
     subscriber_count: count("Number of permanent and temporary subscribers"),
     blacklist_count: count("Number of users on the blacklist"),
     whitelist_count: count("Number of users on the whitelist"),
-    last_message_seq: count("Sequence number of a group's newest message; 0 if there is none"),
+    last_message_seq: count(
+      "Sequence number of a group's newest message; 0 if the group has no message",
+    ),
   },
   {
     title: "ChannelState",

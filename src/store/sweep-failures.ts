@@ -41,7 +41,7 @@ export class SweepFailures {
     this.#first ??= error;
   }
 
-  /** Throws the first error. Does nothing if there is none. */
+  /** Throws the first error, if any. */
   throwFirst(): void {
     if (this.#first !== undefined) throw this.#first;
   }
