@@ -8,6 +8,7 @@ import type { LogLimits } from "../../broker/log-ports.ts";
 import { MAX_MESSAGE_ID } from "../../broker/model.ts";
 import { type Clock, LOGOUT_TTL_MS, type Publisher } from "../../broker/ports.ts";
 import { KeyedLock } from "../../lib/keyed-lock.ts";
+import { onceAMinute } from "../report-limit.ts";
 import { ChannelRows } from "./engine/channel-rows.ts";
 import { Checkpoint, readCheckpointState } from "./engine/checkpoint.ts";
 import {
@@ -128,7 +129,6 @@ export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
  * Time between checkpoints. A longer interval makes restarts slower, and a shorter one stores fewer
  * messages per row. Must be at most half of the shortest dedupe window (1 s).
  */
-const REPORT_EVERY_MS = 60_000;
 const CHECKPOINT_MS = 200;
 /** Maximum number of records in the memtable. A record takes more memory than is counted for it. */
 const MAX_MEMTABLE_RECORDS = 500_000;
@@ -506,20 +506,6 @@ async function openOwned(
 function withoutSteps(clock: Clock, steadyClock: Clock): Clock {
   const offsetMs = clock() - steadyClock();
   return () => Math.floor(offsetMs + steadyClock());
-}
-
-/**
- * Passes on the first error of each kind, and after that at most one a minute: one unreadable row
- * may be met by every client that connects.
- */
-function onceAMinute(onError: EmbeddedOptions["onError"]): EmbeddedOptions["onError"] {
-  const reportedAtMs = new Map<string, number>(); // few entries: the texts are constants
-  return (error, what) => {
-    const now = performance.now();
-    if (now - (reportedAtMs.get(what) ?? Number.NEGATIVE_INFINITY) < REPORT_EVERY_MS) return;
-    reportedAtMs.set(what, now);
-    onError(error, what);
-  };
 }
 
 function withErrorsReported(publisher: Publisher, onError: EmbeddedOptions["onError"]): Publisher {

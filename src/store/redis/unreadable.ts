@@ -1,19 +1,17 @@
 // Records in Redis that this build cannot decode, because they are damaged or were written by a
 // newer build. They are left out of results, so that one unreadable record does not hide the
-// others. State: the number of unreadable records, and the time of the last report.
+// others. State: the number of unreadable records.
 
 import { BrokerError } from "../../broker/errors.ts";
-
-const REPORT_EVERY_MS = 60_000;
+import { onceAMinute } from "../report-limit.ts";
 
 export class UnreadableRecords {
-  readonly #onError: (error: unknown, what: string) => void;
+  readonly #report: (error: unknown, what: string) => void;
   #count = 0;
-  #reportedAtMs = Number.NEGATIVE_INFINITY;
 
   /** `onError` is called for the first unreadable record, and after that at most once a minute. */
   constructor(onError: (error: unknown, what: string) => void) {
-    this.#onError = onError;
+    this.#report = onceAMinute(onError);
   }
 
   /** Number of unreadable records since the start. A record is counted each time it is read. */
@@ -40,9 +38,6 @@ export class UnreadableRecords {
   #skip(error: unknown): void {
     if (error instanceof BrokerError && error.code !== "internal") throw error;
     this.#count += 1;
-    const now = performance.now();
-    if (now - this.#reportedAtMs < REPORT_EVERY_MS) return;
-    this.#reportedAtMs = now;
-    this.#onError(error, "A stored record cannot be decoded and is left out of the results");
+    this.#report(error, "A stored record cannot be decoded and is left out of the results");
   }
 }
