@@ -209,7 +209,7 @@ export type ChannelState = {
   readonly blacklist_count: number;
   /** Number of users on the whitelist */
   readonly whitelist_count: number;
-  /** Sequence number of a group's newest message; 0 if there is none */
+  /** Sequence number of a group's newest message; 0 if the group has no message */
   readonly last_message_seq: number;
 };
 
