@@ -427,6 +427,7 @@ async function openOwned(
     sweepLogins: createLoginSweep(tables),
     sweepDevices: createDeviceSweep(tables, options.logoutMs ?? LOGOUT_TTL_MS),
     intervalMs: options.sweepIntervalMs,
+    onError: onUnreadable,
   });
   try {
     await outbox.recover();

@@ -7,7 +7,7 @@ import type { Test } from "tap";
 import { EVENTS_START } from "../../../src/broker/event-ports.ts";
 import { bucketOf } from "../../../src/broker/log-frame.ts";
 import type { DeviceFlag, SessionRecord } from "../../../src/broker/model.ts";
-import { STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
+import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../../../src/broker/model.ts";
 import { LOGIN_TTL_MS, LOGOUT_TTL_MS } from "../../../src/broker/ports.ts";
 import { recordAt, rowOf } from "../../../src/store/embedded/engine/log-rows.ts";
 import type { EmbeddedOptions } from "../../../src/store/embedded/store.ts";
@@ -196,33 +196,100 @@ t.test(
   },
 );
 
+/** Overwrites the second message of the channel 2:g in the first row of a closed store. */
+async function damageSecondMessage(path: string): Promise<void> {
+  const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
+  const log = env.openDB<Buffer, Buffer>({
+    ...{ name: "log", keyEncoding: "binary", encoding: "binary" },
+  });
+  for (const { key, value } of log.getRange({ limit: 1 })) {
+    recordAt(rowOf(1, value), 2).fill(255);
+    await log.put(key, value);
+  }
+  await env.close();
+}
+
 t.test(
-  "a message that cannot be read is not removed, and neither are the messages of its row that are within the limit",
+  "a row that cannot be read is removed once all its messages exceed the limit of the channel",
   async (t) => {
-    const limits = { maxChannelMessages: 5 };
+    const problems: string[] = [];
+    const onError = (_: Error, what: string) => void problems.push(what);
+    const limits = { maxChannelMessages: 5, onError };
     const { path, store: opening } = setUp(t, limits);
     const store = await opening;
     for (let i = 0; i < 7; i++) await store.append(draftOf());
     await store.close();
-    const env = open({ path: join(path, "lmdb"), maxDbs: 48 });
-    const log = env.openDB<Buffer, Buffer>({
-      ...{ name: "log", keyEncoding: "binary", encoding: "binary" },
-    });
-    for (const { key, value } of log.getRange({})) {
-      recordAt(rowOf(1, value), 2).fill(255);
-      await log.put(key, value);
-    }
-    await env.close();
+    await damageSecondMessage(path);
     const reopened = await openStore(t, path, limits);
-    t.equal(await codeOf(reopened.sweep()), "unavailable", "the sweep reports the error");
-    await reopened.putBan("alice", true); // lmdb also writes what the failed sweep has issued
+    t.equal(await reopened.sweep(), 0);
     const { messages } = await reopened.readMessages("2:g", { ...ALL, fromSeq: 3 });
     t.same(
       messages.map(({ messageSeq }) => messageSeq),
       [3, 4, 5, 6, 7],
+      "the messages of the row that are within the limit stay",
     );
+    for (let i = 0; i < 63; i++) await reopened.append(draftOf());
+    await reopened.checkpoint();
+    t.equal(await reopened.sweep(), 65, "the row of 64 messages, and the first message after it");
+    t.same(await seqsIn(reopened), [66, 67, 68, 69, 70]);
+    t.same(problems, ["Could not read messages that may be due for removal"]);
   },
 );
+
+t.test(
+  "a row that cannot be read is removed once a newer row is past the retention time",
+  async (t) => {
+    const over = { retentionS: 60, onError() {} };
+    const { path, time, store: opening } = setUp(t, over);
+    const store = await opening;
+    const payload = new Uint8Array(9000); // a row has room for one message
+    for (let i = 0; i < 2; i++) await store.append(draftOf());
+    await store.append(draftOf({ payload }));
+    await store.append(draftOf({ payload }));
+    await store.close();
+    await damageSecondMessage(path);
+    const clock = () => time.nowMs;
+    const reopened = await openStore(t, path, { clock, ...over });
+    time.nowMs += 59_999;
+    t.equal(await reopened.sweep(), 0);
+    time.nowMs += 1;
+    t.ok((await reopened.sweep()) >= 4);
+    t.equal(await countIn(t, path, "log"), 0);
+  },
+);
+
+t.test("messages that cannot be read are removed when they expire", async (t) => {
+  const { path, time, store: opening } = setUp(t);
+  const store = await opening;
+  for (let i = 0; i < 3; i++) await store.append(draftOf({ expireS: 10 }));
+  await store.close();
+  await damageRow(path, "log", { at: 1 });
+  const reopened = await openStore(t, path, { clock: () => time.nowMs, onError() {} });
+  time.nowMs += 10_000;
+  t.equal(await reopened.sweep(), 3);
+  for (const name of ["log", "expiry", "expiring"]) t.equal(await countIn(t, path, name), 0, name);
+});
+
+t.test("a stream that could not be read at the start is removed with its message", async (t) => {
+  const problems: string[] = [];
+  const onError = (_: Error, what: string) => void problems.push(what);
+  const limits = { maxChannelMessages: 1, onError };
+  const { path, store: opening } = setUp(t, limits);
+  const store = await opening;
+  await store.streamEvent(eventOf(STREAM_START));
+  await store.checkpoint();
+  const data = "x".repeat(20_000); // in a row of its own
+  await store.streamEvent(eventOf(STREAM_CONTENT, data));
+  await store.close();
+  await damageRow(path, "logFrames", { at: 1 });
+  const reopened = await openStore(t, path, limits);
+  t.same(problems, ["Could not read a stream, so it does not continue"]);
+  await reopened.append(draftOf());
+  await reopened.checkpoint();
+  t.equal(await reopened.sweep(), 1);
+  for (const name of ["logNames", "logHeads", "logFrames", "streamsActive"])
+    t.equal(await countIn(t, path, name), 0, name);
+});
 
 t.test(
   "events that cannot be read do not stop the reading and the removal of other events",
@@ -305,7 +372,7 @@ t.test("logins survive a restart and are removed after their lifetime", async (t
 });
 
 t.test("a row that cannot be read does not keep the sweep from removing the others", async (t) => {
-  const limits = { maxChannelMessages: 5 };
+  const limits = { maxChannelMessages: 5, onError() {} };
   const { path, time, store: opening } = setUp(t, limits);
   const store = await opening;
   const group = (id: string) => ({ key: `2:${id}` as const, channel: { id, type: 2 } as const });
@@ -346,7 +413,8 @@ t.test("a row that cannot be read does not keep the sweep from removing the othe
     await reopened.checkpoint();
     const left = ["expiry", "logHeads", "commands", "commandCopies", "tokens"];
     const counts = await Promise.all(left.map((name) => countIn(t, path, name)));
-    t.same(counts, [1, 2, 1, 1, 0], `sweep ${round} leaves only what cannot be read`);
+    // The log of the stream whose message could not be read remains as well.
+    t.same(counts, [0, 2, 1, 1, 0], `sweep ${round} leaves only what cannot be read`);
     for (const n of ["2", "3"])
       t.same((await seqsIn(reopened, `2:long-${n}`)).length, 5, `long-${n} is trimmed`);
   }

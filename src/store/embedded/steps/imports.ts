@@ -16,7 +16,7 @@ import { IMPORTED_HEADER, isSameMessage, mayBeRemoved } from "../../imported.ts"
 import type { ChannelRows } from "../engine/channel-rows.ts";
 import { fieldsOf, transact } from "../engine/database.ts";
 import { type FlushPorts, phases } from "../engine/flush.ts";
-import { type LogRow, type LogRows, recordAt } from "../engine/log-rows.ts";
+import type { LogRows } from "../engine/log-rows.ts";
 import type { MemtableChannel, MemtableRecord } from "../engine/memtable.ts";
 import {
   countsPermanently,
@@ -24,7 +24,6 @@ import {
   encodeRecord,
   MESSAGE_RECORD,
   maxRecordBytes,
-  peekSourceId,
   peekTimes,
 } from "../engine/record.ts";
 import type { Tables } from "../engine/tables.ts";
@@ -89,16 +88,14 @@ export function importedHead(
   return { seq: Number(seq), timestampMs: Number(timestampMs) };
 }
 
-/** Removes the source ids of a row's messages. Must be called inside `commit`. */
+/** Removes the ids that messages had at their source. Must be called inside `commit`. */
 export function removeLabels(
   { labels }: Pick<Tables, "labels">,
   number: number,
-  row: LogRow,
+  sourceIds: readonly (bigint | undefined)[],
 ): void {
-  for (let seq = row.first; seq <= row.last; seq++) {
-    const sourceId = peekSourceId(recordAt(row, seq));
+  for (const sourceId of sourceIds)
     if (sourceId !== undefined) void labels.remove(labelKey(number, sourceId));
-  }
 }
 
 function labelKey(number: number, sourceId: bigint): Buffer {

@@ -291,7 +291,7 @@ export class OpenLogs {
       pieces.push(piece);
       size += length;
       next = { position: next.position + length, check: lastCheck(piece) };
-      if (length < run.bytes.length) break;
+      if (length < run.bytes.length || size >= maxBytes) break;
       const following = this.#runFrom(log, next);
       if (following === undefined) break;
       run = following;

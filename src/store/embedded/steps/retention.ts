@@ -1,9 +1,10 @@
 // Removes expired messages, messages beyond the history limits, expired commands, logs, tokens and
 // logins, and devices that logged out long ago, together with the rows that refer to them. A row of
 // the table `log` is removed once its newest message is older than the retention time. If only some
-// messages of a row exceed `maxChannelMessages`, the row is shortened.
+// messages of a row exceed `maxChannelMessages`, the row is shortened. A row that cannot be read is
+// removed once all its messages exceed the limit, or once a newer row is past the retention time.
 
-import type { ChannelKey } from "../../../broker/model.ts";
+import type { ChannelKey, Message } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
 import { runEach, SweepFailures } from "../../sweep-failures.ts";
 import {
@@ -25,7 +26,7 @@ import {
   rowOf,
 } from "../engine/log-rows.ts";
 import type { ChannelFlush, Memtable } from "../engine/memtable.ts";
-import { decodeRecord, isStreamRecord, peekTimes } from "../engine/record.ts";
+import { decodeRecord, isStreamRecord, peekSourceId, peekTimes } from "../engine/record.ts";
 import type { Tables } from "../engine/tables.ts";
 import { removeLabels } from "./imports.ts";
 import type { Inbox } from "./inbox.ts";
@@ -60,14 +61,24 @@ interface SweepPorts {
   readonly onError: (error: Error, what: string) => void;
 }
 
+/** What the removal of a row needs from its messages. */
+interface RowContent {
+  readonly newestAcceptedMs: number;
+  /** Time at which the first message expires. `Infinity` if it does not expire. */
+  readonly expiresAtMs: number;
+  /** Ids that the messages had at their source. `undefined` for a message that was not imported. */
+  readonly sourceIds: readonly (bigint | undefined)[];
+  /** Message of a stream, or `undefined`. The row of such a message has no other messages. */
+  readonly streamMessage: Message | undefined;
+}
+
 /** A message that has expired. */
 interface ExpiredEntry {
   readonly key: Buffer;
   /** `undefined` if the message has already been removed. */
   readonly row: LogRow | undefined;
-  readonly isStream: boolean;
-  /** True if the message belongs to a stream that is not completely in the database. */
-  readonly isInMemory: boolean;
+  /** `undefined` if the row has been removed or cannot be read. */
+  readonly content: RowContent | undefined;
 }
 
 export class Sweep {
@@ -146,8 +157,9 @@ export class Sweep {
       keys = [...tables.expiry.getKeys({ ...start, end, limit: ENTRIES_PER_STEP })];
       const entries: ExpiredEntry[] = [];
       for (const key of keys) {
-        const entry = await failures.attempt(() => this.#expiredAt(key));
-        if (entry?.isInMemory === false) entries.push(entry);
+        const entry = this.#expiredAt(key);
+        // A later sweep removes the message, once the database has the end of the stream.
+        if (!isInMemory(this.#ports.live, entry.content)) entries.push(entry);
       }
       removed += await this.#removeAll(entries, failures);
       after = keys.at(-1);
@@ -176,24 +188,16 @@ export class Sweep {
   }
 
   #expiredAt(key: Buffer): ExpiredEntry {
-    const { tables, live } = this.#ports;
     const logged = logKeyIn(key);
-    const value = tables.log.get(logged);
+    const value = this.#ports.tables.log.get(logged);
     const row = value && rowOf(seqIn(logged), value);
-    if (row === undefined || !isStream(row))
-      return { key, row, isStream: false, isInMemory: false };
-    const { message } = decodeRecord(row.value);
-    // A later sweep removes the message, once the database has the end of the stream.
-    const isInMemory = live.atSeq(message.key, message.messageSeq) !== undefined;
-    return { key, row, isStream: true, isInMemory };
+    return { key, row, content: row && contentOf(this.#ports, row) };
   }
 
-  #remove({ key, row, isStream }: ExpiredEntry): void {
-    const { tables, streamRows } = this.#ports;
+  #remove({ key, row, content }: ExpiredEntry): void {
+    const { tables } = this.#ports;
     const logged = logKeyIn(key);
-    // The steps that read come first, because `commit` keeps what precedes a failure.
-    if (row !== undefined) removeLabels(tables, numberIn(logged), row);
-    if (isStream && row !== undefined) streamRows.remove(numberIn(logged), row.value);
+    if (row !== undefined) removeContent(this.#ports, numberIn(logged), content);
     void tables.log.remove(logged);
     void tables.expiring.remove(logged);
     void tables.expiry.remove(key);
@@ -283,26 +287,44 @@ async function trim(ports: SweepPorts, key: ChannelKey, nowMs: number): Promise<
 
 interface RowCut {
   readonly row: LogRow;
+  /** `undefined` if the row cannot be read. */
+  readonly content: RowContent | undefined;
   /** First seq that is kept. Higher than the last seq of the row if no message is kept. */
   readonly keptFrom: number;
 }
 
-function removeRow(
-  { tables, logRows, streamRows }: SweepPorts,
-  number: number,
-  { row, keptFrom }: RowCut,
-): void {
+function removeRow(ports: SweepPorts, number: number, { row, content, keptFrom }: RowCut): void {
+  const { tables, logRows } = ports;
   // The steps that read come first, because `commit` keeps what precedes a failure.
-  const { expiresAtMs } = peekTimes(recordAt(row, row.first));
   const kept = recordsFrom(row, keptFrom);
-  removeLabels(tables, number, { ...row, last: keptFrom - 1 });
-  if (isStream(row)) streamRows.remove(number, row.value);
+  const sourceIds = content?.sourceIds.slice(0, keptFrom - row.first) ?? [];
+  removeContent(ports, number, content && { ...content, sourceIds });
   logRows.remove(number, row);
   if (kept.length > 0) logRows.put(number, keptFrom, kept);
-  if (!Number.isFinite(expiresAtMs)) return;
   const key = logKey(number, row.first);
   void tables.expiring.remove(key);
-  void tables.expiry.remove(expiryKey(expiresAtMs, key));
+  // Without the content, a later sweep removes the row of the table `expiry`.
+  const { expiresAtMs = Infinity } = content ?? {};
+  if (Number.isFinite(expiresAtMs)) void tables.expiry.remove(expiryKey(expiresAtMs, key));
+}
+
+/**
+ * Removes the rows that refer to the messages of a row. If the row cannot be read, its source ids
+ * and the log of its stream remain.
+ */
+function removeContent(
+  { tables, streamRows, onError }: SweepPorts,
+  number: number,
+  content: RowContent | undefined,
+): void {
+  if (content === undefined) return;
+  const { sourceIds, streamMessage } = content;
+  try {
+    if (streamMessage !== undefined) streamRows.remove(number, streamMessage);
+  } catch (error) {
+    onError(error as Error, "Could not read a stream, so its log remains after its message");
+  }
+  removeLabels(tables, number, sourceIds);
 }
 
 function rowsToCut(
@@ -322,36 +344,60 @@ function rowsToCut(
    * longer row under the same key, which a removal would then remove.
    */
   const memtableFrom = memtable.peek(key)?.log[0]?.messageSeq ?? MAX_SEQ;
+  /** Rows that cannot be read, and whose age is therefore not known. */
+  let unreadable: RowCut[] = [];
   let count = 0;
   for (const row of logRows.scanRows(number, 1, to)) {
-    const isPastRetention = hasRetention && newestMs(row) + retentionMs <= nowMs;
+    const content = contentOf(ports, row);
+    if (content === undefined && row.last > trimThrough) {
+      unreadable.push({ row, content, keptFrom: row.last + 1 });
+      continue;
+    }
+    const isPastRetention =
+      content !== undefined && hasRetention && content.newestAcceptedMs + retentionMs <= nowMs;
     const lastOld = isPastRetention ? row.last : Math.min(row.last, trimThrough);
     const isCut = lastOld < row.last;
     if (lastOld < row.first) break;
-    if (isStream(row) && live.atSeq(key, row.first) !== undefined) {
+    if (isInMemory(live, content) || row.last >= memtableFrom) {
       trimQueue.add(key);
-      break; // a later sweep removes the row, once the database has the end of the stream
+      break; // a later sweep removes the row, once the database has all of it
     }
-    if (row.last >= memtableFrom) {
-      trimQueue.add(key);
-      break;
+    if (isPastRetention) {
+      cuts.push(...unreadable);
+      unreadable = [];
     }
-    cuts.push({ row, keptFrom: lastOld + 1 });
+    cuts.push({ row, content, keptFrom: lastOld + 1 });
     count += lastOld + 1 - row.first;
     if (isCut || count >= ENTRIES_PER_STEP) break;
   }
   return cuts;
 }
 
-function isStream(row: LogRow): boolean {
-  return isStreamRecord(recordAt(row, row.first));
+/** Returns `undefined`, and reports the error, if the row cannot be read. */
+function contentOf({ onError }: SweepPorts, row: LogRow): RowContent | undefined {
+  try {
+    let newestAcceptedMs = 0;
+    const sourceIds: (bigint | undefined)[] = [];
+    for (let seq = row.first; seq <= row.last; seq++) {
+      const record = recordAt(row, seq);
+      newestAcceptedMs = Math.max(newestAcceptedMs, peekTimes(record).acceptedMs);
+      sourceIds.push(peekSourceId(record));
+    }
+    const first = recordAt(row, row.first);
+    const { expiresAtMs } = peekTimes(first);
+    const streamMessage = isStreamRecord(first) ? decodeRecord(first).message : undefined;
+    return { newestAcceptedMs, expiresAtMs, sourceIds, streamMessage };
+  } catch (error) {
+    onError(error as Error, "Could not read messages that may be due for removal");
+    return undefined;
+  }
 }
 
-function newestMs(row: LogRow): number {
-  let newest = 0;
-  for (let seq = row.first; seq <= row.last; seq++)
-    newest = Math.max(newest, peekTimes(recordAt(row, seq)).acceptedMs);
-  return newest;
+/** Returns true for the message of a stream that is not completely in the database. */
+function isInMemory(live: LiveStreams, content: RowContent | undefined): boolean {
+  const { streamMessage } = content ?? {};
+  if (streamMessage === undefined) return false;
+  return live.atSeq(streamMessage.key, streamMessage.messageSeq) !== undefined;
 }
 
 /**

@@ -86,21 +86,22 @@ export class StreamRows {
   }
 
   /**
-   * Removes the log and the rows of an ended stream. `number` is the number of its channel, and
-   * `record` the record of its message. Must be called inside `commit`.
+   * Removes the log and the rows of a stream that is not in memory. `number` is the number of its
+   * channel. Must be called inside `commit`.
    */
-  remove(number: number, record: Buffer): void {
+  remove(number: number, { key, clientMsgNo, messageSeq }: StreamHead): void {
     const { tables, logs, storedLogs } = this.#ports;
-    const { message } = decodeRecord(record);
-    const { key, messageSeq } = message;
-    const ended = this.find(message);
-    if (ended === undefined || this.#seqOf(ended.log) !== messageSeq) return;
-    const endedMs = this.#endedMs(ended.log);
-    for (const scope of scopesOf(key))
-      void tables.streamEnds.remove([scope, endedMs, number, messageSeq]);
-    for (const _ of storedLogs.remove(ended.log)); // each step removes a row
-    logs.forget(ended.log);
-    this.#snapshots.delete(ended.log.number);
+    const log = this.#logNamed({ key, clientMsgNo });
+    if (log === undefined || this.#seqOf(log) !== messageSeq) return;
+    if (log.shown?.closed === undefined) void tables.streamsActive.remove(numberKey(log.number));
+    else {
+      const endedMs = this.#endedMs(log);
+      for (const scope of scopesOf(key))
+        void tables.streamEnds.remove([scope, endedMs, number, messageSeq]);
+    }
+    for (const _ of storedLogs.remove(log)); // each step removes a row
+    logs.forget(log);
+    this.#snapshots.delete(log.number);
   }
 
   /** Yields the log numbers of active streams. */
@@ -108,13 +109,16 @@ export class StreamRows {
     for (const key of this.#ports.tables.streamsActive.getKeys({})) yield numberIn(key);
   }
 
-  find({ key, clientMsgNo }: StreamName): EndedStream | undefined {
+  find(name: StreamName): EndedStream | undefined {
+    const log = this.#logNamed(name);
+    const ending = log?.shown?.closed;
+    return log === undefined || ending === undefined ? undefined : { log, ending };
+  }
+
+  #logNamed({ key, clientMsgNo }: StreamName): OpenLog | undefined {
     if (!isStreamName({ key, clientMsgNo })) return undefined;
     const log = this.#ports.logs.find({ kind: "channel", key, clientMsgNo });
-    const { status, closed: ending } = log?.shown ?? {};
-    return log === undefined || status !== "live" || ending === undefined
-      ? undefined
-      : { log, ending };
+    return log?.shown?.status === "live" ? log : undefined;
   }
 
   /**
