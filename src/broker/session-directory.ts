@@ -63,7 +63,8 @@ export class SessionDirectory {
   /** Number of sessions that are due for the periodic confirmation. Not always an integer. */
   #dueCount = 0;
   #lastBeatMs = performance.now();
-  #running: Promise<void> | undefined;
+  /** True while sessions are being removed and confirmed, and during the delay after a failure. */
+  #isWorking = false;
 
   constructor(ports: SessionDirectoryPorts) {
     this.#ports = ports;
@@ -264,13 +265,17 @@ export class SessionDirectory {
 
   #continueWork(): void {
     const count = this.#local.unconfirmed.size + this.#pendingRemovals.size;
-    if (count === 0 || this.#running !== undefined) return;
-    this.#running = this.#run()
+    if (count === 0 || this.#isWorking) return;
+    this.#isWorking = true;
+    const goOn = () => {
+      this.#isWorking = false;
+      this.#continueWork();
+    };
+    void this.#run()
       .catch((error: unknown) => this.#report(error))
       .then((isDone) => {
-        this.#running = undefined;
-        if (isDone) this.#continueWork();
-        else setTimeout(() => this.#continueWork(), WORK_RETRY_MS).unref();
+        if (isDone) goOn();
+        else setTimeout(goOn, WORK_RETRY_MS).unref();
       });
   }
 

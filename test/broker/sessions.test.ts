@@ -1,6 +1,7 @@
 // Tests which sessions may be opened, and which other sessions they end.
 
 import { createCredentials } from "../../src/broker/credentials.ts";
+import { BrokerError } from "../../src/broker/errors.ts";
 import {
   type DeviceLevel,
   MAIN_DEVICE,
@@ -8,6 +9,7 @@ import {
   type SessionRecord,
   SYSTEM_UID,
 } from "../../src/broker/model.ts";
+import { SessionDirectory } from "../../src/broker/session-directory.ts";
 import { createSessions, type Login, type Sessions } from "../../src/broker/sessions.ts";
 import { sessionsOf } from "../contract/cluster-fixture.ts";
 import { t } from "../support/suite.ts";
@@ -199,6 +201,35 @@ t.test("a closed session is removed, and closing it again has no effect", async 
   await directory.remove(second);
   t.same(await sessionsOf(store, "alice"), []);
 });
+
+t.test(
+  "while the store fails, all pending removals together are repeated once a second",
+  async (t) => {
+    const { store, cluster, sessions } = await nodeOfAlice(t, SECONDARY_DEVICE);
+    let isFailing = true;
+    let calls = 0;
+    const removeSession: typeof store.removeSession = async (...request) => {
+      calls += 1;
+      if (isFailing) throw new BrokerError("unavailable");
+      await store.removeSession(...request);
+    };
+    const directory = new SessionDirectory({
+      store: Object.assign(Object.create(store), { removeSession }),
+      ...{ cluster, onError() {} },
+    });
+    const records: SessionRecord[] = [];
+    for (let at = 0; at < 20; at++) records.push(await open(sessions));
+    for (const record of records)
+      await t.rejects(directory.remove(record), { code: "unavailable" });
+    await new Promise((resolve) => setTimeout(resolve, 2500));
+    // Each session was removed once by its call, and at most 20 sessions in each of three attempts.
+    t.ok(calls <= 80, `${calls} calls`);
+    isFailing = false;
+    while ((await sessionsOf(store, "alice")).length > 0)
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    t.ok(calls <= 100, `${calls} calls`);
+  },
+);
 
 t.test(
   "watchers are notified of each opened and closed session after the store has changed",
