@@ -156,17 +156,18 @@ export class Cursor<Item, Event> implements CursorPlace {
   }
 
   #run(): void {
-    this.#catchUp().catch((error) => {
+    this.#turn += 1;
+    const turn = this.#turn;
+    this.#catchUp(turn).catch((error) => {
+      if (this.#turn !== turn) return; // a later read decides, or the cursor has ended
       this.#ports.onError(error);
       this.finish("failed");
     });
   }
 
-  async #catchUp(): Promise<void> {
+  async #catchUp(turn: number): Promise<void> {
     this.#status = "reading";
     this.#held = [];
-    this.#turn += 1;
-    const turn = this.#turn;
     do {
       this.#missed = false;
       const read = await this.#feed.read();

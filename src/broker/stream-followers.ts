@@ -116,6 +116,8 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
       } else if (event.kind === "credential")
         for (const cursor of table.ofViewer(event.uid)) cursor.recheck();
       else if (event.kind === "removal") recheckGroup(event.channelId);
+      else if (event.kind === "missed")
+        for (const cursor of table.onTopic(event.topic)) cursor.reread();
     },
 
     recheckGroup,

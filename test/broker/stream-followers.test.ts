@@ -2,7 +2,7 @@
 // store, pauses of the follower and the timing of the producer.
 
 import type { Test } from "tap";
-import { type ChannelEvent, STREAM_CONTENT, STREAM_END } from "../../src/broker/model.ts";
+import { type ChannelEvent, STREAM_CONTENT, STREAM_END, type Topic } from "../../src/broker/model.ts";
 import type { FollowTarget } from "../../src/broker/stream-followers.ts";
 import { matchObject } from "../support/match-object.ts";
 import { Random } from "../support/random.ts";
@@ -248,6 +248,43 @@ t.test("a failed read ends the follower and is reported", async (t) => {
   t.equal(reading.ends, 1);
   matchObject(t, node.errors, [{ message: "no store" }]);
   t.same([...store.listening], []);
+});
+
+t.test("a follower reads the stream again when events may have been missed", async (t) => {
+  const store = storeWithStream();
+  const node = createFollowers(store);
+  const reading = await follow(node.followers);
+  await turn();
+  store.stream.add(STREAM_CONTENT, "lost");
+  store.stream.add(STREAM_END, "", "closed");
+  for (const topic of store.listening)
+    node.followers.onEvent({ kind: "missed", topic: topic as Topic });
+  await turn();
+  t.same(indexes(reading), [0, 1, 2, 3]);
+  t.equal(reading.ends, 1);
+});
+
+t.test("a failed read does not end a follower if a later read succeeds", async (t) => {
+  const store = storeWithStream();
+  const node = createFollowers(store);
+  const viewer = { uid: "alice", mayStay: async () => true };
+  const reading = await follow(node.followers, { viewer });
+  await turn();
+  store.holds = true;
+  const recheck = () => node.followers.onEvent({ kind: "credential", uid: "alice" });
+  recheck();
+  recheck();
+  store.failure = new Error("no store");
+  store.release();
+  await turn();
+  store.failure = undefined;
+  store.release();
+  await turn();
+  store.holds = false;
+  produce(node, store.stream.add(STREAM_CONTENT, "later"));
+  await turn();
+  t.same(indexes(reading), [0, 1, 2]);
+  t.same([reading.ends, node.errors.length], [0, 0]);
 });
 
 t.test("`close` ends every follower once and refuses followers that are being added", async (t) => {
