@@ -382,13 +382,15 @@ async function shareState(
   ref: number,
   push: NonNullable<OperationPorts["push"]>,
 ): Promise<undefined> {
+  const { isForeground } = session;
   try {
-    await push.setBackground(session, !session.isForeground);
+    await push.setBackground(session, !isForeground);
   } catch (error) {
     session.isForegroundStored = false;
     throw error;
   }
-  session.isForegroundStored = true;
+  // A later call with another state may have failed in the meantime.
+  session.isForegroundStored = session.isForeground === isForeground;
   session.reply({ kind: "state", ref });
 }
 

@@ -219,6 +219,32 @@ t.test(
   },
 );
 
+t.test(
+  "a state that was not stored is stored later, even if an earlier write succeeds last",
+  async (t) => {
+    const writes: boolean[] = [];
+    let finish = () => {};
+    const { receive } = await createFixture({
+      operations: {
+        async setBackground(isBackground) {
+          writes.push(isBackground);
+          if (writes.length === 2) throw new BrokerError("overloaded");
+          await new Promise<void>((resolve) => {
+            finish = resolve;
+          });
+        },
+      },
+    });
+    for (const foreground of [false, true]) receive({ kind: "state", ref: 2, foreground });
+    await turns();
+    finish();
+    await turns();
+    receive({ kind: "state", ref: 3, foreground: true });
+    await turns();
+    t.same(writes, [true, false, false]);
+  },
+);
+
 t.test("a session is charged almost no work for a refused HISTORY", async (t) => {
   const { connection, receive } = await createFixture({ limits: LIMITS });
   for (let at = 0; at < 20; at++) {
