@@ -102,6 +102,21 @@ export function createUsers(ports: {
     }
   }
 
+  async function logOut(uid: string, flags: readonly DeviceFlag[]): Promise<void> {
+    for (const flag of flags) {
+      const device = await store.device(uid, flag);
+      const level = device?.level ?? SECONDARY_DEVICE;
+      await store.putDevice({ uid, flag, level, tokenHash: new Uint8Array() });
+    }
+    // The sessions are ended before the notification, which may be slow, so that a session that
+    // logs in meanwhile with a newer JWT, or without a token, is not ended.
+    await endSessions(
+      uid,
+      "logged_out",
+      async (session) => flags.includes(session.flag) && !(await hasCurrentToken(session)),
+    );
+  }
+
   return {
     async setToken({ uid, token, flag, level }) {
       assertUserUid(uid);
@@ -125,19 +140,7 @@ export function createUsers(ports: {
 
     async quitDevice(uid, flags) {
       assertUserUid(uid);
-      for (const flag of flags) {
-        const device = await store.device(uid, flag);
-        const level = device?.level ?? SECONDARY_DEVICE;
-        const loggedOut = { uid, flag, level, tokenHash: new Uint8Array() };
-        await withRecheck(uid, store.putDevice(loggedOut));
-      }
-      // The sessions are ended before the notification, which may be slow, so that a session that
-      // logs in meanwhile with a newer JWT, or without a token, is not ended.
-      await endSessions(
-        uid,
-        "logged_out",
-        async (session) => flags.includes(session.flag) && !(await hasCurrentToken(session)),
-      );
+      await withRecheck(uid, logOut(uid, flags));
       await recheck(uid);
     },
 

@@ -274,3 +274,25 @@ t.test(
     }
   },
 );
+
+t.test(
+  "a logout that fails halfway ends the sessions of the devices that it logged out",
+  async (t) => {
+    const { store, directory, events, cluster, users } = await startNode(t);
+    await users.setToken({ uid: "alice", token: "one", ...MAIN });
+    await directory.login(record("s", { tokenTag: tokenTag(hashToken("one")) }));
+    const device: typeof store.device = async (uid, flag) => {
+      if (flag !== 0) throw new BrokerError("unavailable");
+      return store.device(uid, flag);
+    };
+    const failing = Object.assign(Object.create(store), { device });
+    const { quitDevice } = createUsers({ store: failing, directory, publisher: cluster });
+    await t.rejects(quitDevice("alice", [0, 1]), { code: "unavailable" });
+    while (!events.some(({ kind }) => kind === "end_session"))
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    t.match(
+      events.find(({ kind }) => kind === "end_session"),
+      ended("s", "logged_out"),
+    );
+  },
+);
