@@ -20,6 +20,7 @@ import { checkOf, type SendTerms } from "./permissions.ts";
 import type {
   AppendResult,
   ChannelStore,
+  CommandDraft,
   HistoryRange,
   HistorySlice,
   InboxStore,
@@ -33,6 +34,8 @@ interface CopyLimit {
   requirePaid(): void;
   /** Charges the sender for the copies. Throws the same errors as `requirePaid`. */
   admit(copies: number): void;
+  /** Refunds the charge for copies that were not stored. */
+  refund(copies: number): void;
 }
 
 export interface SendInput {
@@ -175,8 +178,10 @@ export function createMessages(
     if (origin === undefined) return issue(input, draft, resolve());
     const pass = commands.enter(fromUid);
     if (pass === undefined) throw new BrokerError("overloaded");
+    // The command is judged in its turn, because an earlier message may wait long for its hook.
+    const turn = rule.turn(queueOf(origin, draft));
     try {
-      return await issue(input, draft, pass.turn.then(resolve), pass);
+      return await issue(input, draft, Promise.all([pass.turn, turn]).then(resolve), pass);
     } finally {
       pass.leave();
     }
@@ -195,16 +200,29 @@ export function createMessages(
     if (typeof audience === "string") return store.append({ ...draft, permission: audience });
     const { recipients } = audience;
     pass?.setSize(Math.max(1, recipients?.length ?? 0));
-    if (audience.kind === "store") {
-      copyLimit?.admit(audience.recipients.length);
-      return store.appendCommand({ ...draft, ...audience });
-    }
+    if (audience.kind === "store") return storeCommand({ ...draft, ...audience }, copyLimit);
     return store.append({
       ...draft,
       header: { ...draft.header, noPersist: true, syncOnce: true },
       recipients,
       permission: "granted",
     });
+  }
+
+  async function storeCommand(
+    command: CommandDraft,
+    copyLimit: CopyLimit | undefined,
+  ): Promise<AppendResult> {
+    const copies = command.recipients.length;
+    copyLimit?.admit(copies);
+    let isStored = false;
+    try {
+      const result = await store.appendCommand(command);
+      isStored = !result.duplicate;
+      return result;
+    } finally {
+      if (!isStored) copyLimit?.refund(copies);
+    }
   }
 
   /**

@@ -199,6 +199,10 @@ export class Reservation {
     this.requirePaid();
     this.#rate.charge(copies);
   }
+
+  refund(copies: number): void {
+    this.#rate.charge(-copies);
+  }
 }
 
 /** Work budget of one connection. Also charges the user's budget once the user is known. */

@@ -275,6 +275,45 @@ t.test("a send hook that hangs delays only the messages that it checks", async (
   t.equal((await untilReceived(member, 40)).length, 40);
 });
 
+t.test("a command that waits for an earlier message is judged after the wait", async (t) => {
+  const { ann, ben, sender, channel, member } = await pair(t);
+  const eve = world.name("eve");
+  const newcomer = await world.join(t, eve);
+  let release = () => {};
+  const questioned = new Promise<void>((resolve) => {
+    hook.decide = (question) =>
+      textIn(question) === "slow"
+        ? new Promise((answer) => {
+            release = () => answer({ allow: true });
+            resolve();
+          })
+        : { allow: true };
+  });
+  const command = (cmd: string) => ({ type: 99, cmd, param: {}, content: cmd });
+  const change = (path: string, uid: string) =>
+    world.ok(path, { channel_id: channel.id, channel_type: 2, subscribers: [uid] });
+  const slow = () => outcomeOf(sender.send(channel, "slow"));
+
+  const first = slow();
+  const waiting = outcomeOf(sender.send(channel, command("first")));
+  await questioned;
+  await eventually(() => hook.questions.length === 2);
+  await change("/channel/subscriber_remove", ben);
+  await change("/channel/subscriber_add", eve);
+  release();
+  t.same([await first, await waiting], ["ok", "ok"]);
+  await eventually(() => newcomer.commands.length === 1);
+  t.equal(member.commands.length, 0, "a user who was removed during the wait gets no command");
+
+  const again = slow();
+  const refused = outcomeOf(sender.send(channel, command("second")));
+  await eventually(() => hook.questions.length === 4);
+  await change("/channel/subscriber_remove", ann);
+  release();
+  t.same([await again, await refused], ["not_subscriber", "not_subscriber"]);
+  t.equal(newcomer.commands.length, 1);
+});
+
 t.test("the permission to send is checked again after the send hook accepts", async (t) => {
   const { ann, sender, channel, member } = await pair(t);
   let release = () => {};

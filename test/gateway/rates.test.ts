@@ -108,6 +108,19 @@ t.test("a command costs one frame of work for each stored copy", (t) => {
   t.end();
 });
 
+t.test("the copies of a command that was not stored are refunded", (t) => {
+  const unlimited = { perSecond: 0, burst: 0 };
+  const user = { perSecond: 10, burst: 20, maxDebt: 1000 };
+  const limits = { ...LIMITS, connection: unlimited, user };
+  const rate = new ConnectionRate(limits, () => 0);
+  rate.join(new UserRates(limits).enter("a", 0));
+  const command = rate.reserve(1, 0, 0);
+  command.admit(60);
+  command.refund(60);
+  t.equal(rate.frame(1, 0), 0);
+  t.end();
+});
+
 t.test("a command is refused only because of the debt of other requests", (t) => {
   const user = { perSecond: 10, burst: 20, maxDebt: 1000 };
   const limits = { ...LIMITS, user };
