@@ -278,7 +278,7 @@ t.test(
 t.test(
   "a logout that fails halfway ends the sessions of the devices that it logged out",
   async (t) => {
-    const { store, directory, events, cluster, users } = await startNode(t);
+    const { store, directory, events, cluster, users } = await start(t);
     await users.setToken({ uid: "alice", token: "one", ...MAIN });
     await directory.login(record("s", { tokenTag: tokenTag(hashToken("one")) }));
     const device: typeof store.device = async (uid, flag) => {
