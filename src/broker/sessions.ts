@@ -205,6 +205,11 @@ function tagOf(proof: Proof): string {
   return proof.kind === "jwt" ? JWT_TAG : tokenTag(proof.tokenHash);
 }
 
+/**
+ * Returns true if a session that was opened with a JWT may continue with these claims. A connect
+ * hook may have made the session secondary, and the session then stays secondary.
+ */
 function continuesWith({ level, deviceId }: SessionRecord, claims: Claims): boolean {
-  return claims.level === level && (claims.deviceId === "" || claims.deviceId === deviceId);
+  const isSameLevel = claims.level === level || level === SECONDARY_DEVICE;
+  return isSameLevel && (claims.deviceId === "" || claims.deviceId === deviceId);
 }

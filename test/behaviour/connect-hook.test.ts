@@ -156,6 +156,10 @@ t.test(
     ];
     for (const session of sessions)
       t.equal((await session.ping()).kind, "pong", "no session is kicked");
+    const next = await tokenOf(ann, main, { expiresInS: 1200 });
+    t.ok(isWithin((await sessions[2]?.refresh(next))?.expiresInS, 1200), "its JWT is refreshed");
+    await world.connect(t, ann, { flag: 1, token: next });
+    t.equal((await sessions[2]?.ping())?.kind, "pong", "the refreshed session stays secondary");
     hook.decide = () => ({ allow: true, device_level: 1 });
     const secondary = [await world.join(t, ben, { level: 0 }), await world.connect(t, ben)];
     for (const session of secondary) t.equal((await session.ping()).kind, "pong");
