@@ -62,6 +62,11 @@ export interface SendInput {
    * over HTTP.
    */
   readonly origin: string | undefined;
+  /**
+   * Checks the rights of the session again. Called after the message has waited, for example for
+   * its hook, and throws if the message must not be stored any more.
+   */
+  readonly recheck?: (() => void) | undefined;
   /** Limit on inbox copies. `undefined` means no limit, as for backends. */
   readonly copyLimit?: CopyLimit | undefined;
 }
@@ -124,6 +129,7 @@ export function createMessages(
    * recipients of earlier commands are known.
    */
   function sendMessage(
+    { recheck }: SendInput,
     draft: MessageDraft,
     hooked: Promise<HookedDraft> | undefined,
   ): Promise<AppendResult> {
@@ -131,14 +137,18 @@ export function createMessages(
     if (hooked !== undefined)
       return rule
         .inTurn(queue, hooked)
-        .then((passed) => passed.result ?? appendLater(passed.draft));
+        .then((passed) => passed.result ?? appendLater(passed.draft, recheck));
     const turn = rule.turn(queue);
-    return turn === undefined ? store.append(draft) : turn.then(() => appendLater(draft));
+    return turn === undefined ? store.append(draft) : turn.then(() => appendLater(draft, recheck));
   }
 
   /** Appends a message that has waited for its hook or its turn. */
-  async function appendLater(draft: MessageDraft): Promise<AppendResult> {
+  async function appendLater(
+    draft: MessageDraft,
+    recheck: SendInput["recheck"],
+  ): Promise<AppendResult> {
     assertNotImporting();
+    recheck?.();
     return store.append(draft);
   }
 
@@ -188,7 +198,7 @@ export function createMessages(
   }
 
   async function issue(
-    { origin, copyLimit }: SendInput,
+    { origin, copyLimit, recheck }: SendInput,
     { key }: MessageDraft,
     resolution: Promise<Resolution>,
     pass?: Pass,
@@ -196,6 +206,7 @@ export function createMessages(
     const resolved = await rule.inTurn(queueOf(origin, { key }), resolution);
     if (!("audience" in resolved)) return resolved;
     assertNotImporting();
+    recheck?.();
     const { draft, audience } = resolved;
     if (typeof audience === "string") return store.append({ ...draft, permission: audience });
     const { recipients } = audience;
@@ -293,7 +304,7 @@ export function createMessages(
       const hooked = hookedDraft(input, draft, isCommand);
       const { messageId, messageSeq, duplicate, refused } = isCommand
         ? await sendCommand(input, draft, hooked)
-        : await sendMessage(draft, hooked);
+        : await sendMessage(input, draft, hooked);
       if (refused !== undefined) throw new BrokerError(refused);
       if (!duplicate) rules.activity?.message(draft.key);
       const { clientMsgNo = clientMsgNoOf(messageId) } = input;

@@ -133,6 +133,7 @@ const OPERATIONS: OperationTable = {
         payload: operation.payload,
         subscribers: undefined,
         origin: session.sessionId,
+        recheck: () => requireSend(session.rights, operation.channel),
         copyLimit: reserved,
       });
       metrics.sent(operation.channel.type, performance.now() - startedMs);

@@ -3,6 +3,7 @@
 
 import type { Test } from "tap";
 import { allow, HOOK_SECRET, type HookQuestion, startHookServer } from "../support/hook-server.ts";
+import { HMAC_KEY, keyFile, mint, SECRET } from "../support/mint.ts";
 import { type NativeClient, NativeClientError } from "../support/native-session.ts";
 import { t } from "../support/suite.ts";
 import { TCP_LISTENER } from "../support/wkproto-client.ts";
@@ -22,6 +23,9 @@ const HOOK_SETTINGS = {
 };
 const world = await startWorld(t, {
   ...{ ...TCP_LISTENER, ...HOOK_SETTINGS },
+  JINDOU_AUTH_CLIENTS: "token+jwt",
+  JINDOU_AUTH_JWT_SECRET_FILE: await keyFile(t, SECRET),
+  JINDOU_AUTH_JWT_ALGORITHMS: "HS256",
   JINDOU_HOOKS_SEND_STATIC_HEADERS: '[{"name":"X-Service","value":"jindou"}]',
 });
 
@@ -273,6 +277,33 @@ t.test("a send hook that hangs delays only the messages that it checks", async (
   release();
   await Promise.all(hanging);
   t.equal((await untilReceived(member, 40)).length, 40);
+});
+
+t.test("the rights of the session are checked again after the send hook accepts", async (t) => {
+  const { ann, channel, member } = await pair(t);
+  let expiresInS = 600;
+  const tokenWith = (jd: object) => {
+    expiresInS += 60;
+    return mint(HMAC_KEY, { sub: ann, jd }, { expiresInS });
+  };
+  const client = await world.connect(t, ann, { token: await tokenWith({ send: ["*"] }) });
+  for (const payload of ["a message", { type: 99, cmd: "a command", param: {} }]) {
+    let release = () => {};
+    const questioned = new Promise<void>((resolve) => {
+      hook.decide = () =>
+        new Promise((answer) => {
+          release = () => answer({ allow: true });
+          resolve();
+        });
+    });
+    const waiting = outcomeOf(client.send(channel, payload));
+    await questioned;
+    await client.refresh(await tokenWith({ send: [] }));
+    release();
+    t.equal(await waiting, "forbidden");
+    await client.refresh(await tokenWith({ send: ["*"] }));
+  }
+  t.equal(await seqOf(member, channel), 0);
 });
 
 t.test("a command that waits for an earlier message is judged after the wait", async (t) => {
