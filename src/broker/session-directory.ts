@@ -107,7 +107,7 @@ export class SessionDirectory {
     } catch (error) {
       const wasLocal = this.#local.forget(session.sessionId);
       // The caller does not remove a session whose login failed.
-      if (wasLocal || mayHaveRun(error)) this.#removeLater(session);
+      if (wasLocal || !isTransient(error) || mayHaveRun(error)) this.#removeLater(session);
       throw error;
     }
   }
@@ -376,14 +376,17 @@ export class SessionDirectory {
     return this.#pendingRemovals.size === 0;
   }
 
-  async #removeNow({ session, cause }: PendingRemoval): Promise<void> {
+  async #removeNow(removal: PendingRemoval): Promise<void> {
+    const { session, cause } = removal;
     try {
       await this.#ports.store.removeSession(session, cause);
     } catch (error) {
       if (isTransient(error)) return;
       this.#report(error); // a retry would fail too, so the entry is left until it expires
     }
-    this.#pendingRemovals.delete(session.sessionId);
+    // The session may have been stored again during the call, and then has another removal.
+    const { sessionId } = session;
+    if (this.#pendingRemovals.get(sessionId) === removal) this.#pendingRemovals.delete(sessionId);
   }
 
   /**
