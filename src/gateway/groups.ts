@@ -313,6 +313,7 @@ export class Group implements Scope {
     publisher: TopicPublisher,
   ): number {
     const push = { kind: "event", channel: event.channel, event } as const;
+    const isMember = origin?.follows(this.channelId) ?? false;
     if (!this.#hasEvents) this.#subscribeToEvents();
     for (const [session, backlog] of this.#joining)
       if (session !== origin) backlog.receiveEvent(event);
@@ -326,12 +327,12 @@ export class Group implements Scope {
       for (const format of this.#formats.values()) {
         const { codec, eventTopic } = format;
         flushQueues(format);
-        const isOriginFormat = origin?.codec.format === codec.format;
+        const isOriginFormat = isMember && origin?.codec.format === codec.format;
         const source = isOriginFormat ? origin.connection : publisher;
         publishFrames(source, eventTopic, codec.encodePush(push));
       }
     this.#sendPrivate(length, isLive, (member) => member.push(push));
-    const isOriginLive = origin?.follows(this.channelId) === true && !backlogs?.has(origin);
+    const isOriginLive = origin !== undefined && isMember && !backlogs?.has(origin);
     // `receiveEvent` may end sessions, which then leave the group. The members are therefore
     // counted last.
     if (backlogs !== undefined)

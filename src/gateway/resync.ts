@@ -83,7 +83,8 @@ export class SessionResync {
     if (!session.hasJoined || this.#syncing.has(session)) return;
     this.#syncing.add(session);
     await this.#untilDone(session, () => this.#syncMemberships(session));
-    this.#syncing.delete(session);
+    // After a success, the mark may belong to a later call.
+    if (session.ended !== undefined) this.#syncing.delete(session);
   }
 
   #readMissed(): void {
