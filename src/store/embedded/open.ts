@@ -355,6 +355,7 @@ async function openOwned(
   const history = new History({
     ...shared,
     withStream: createWithStream(shared),
+    onError: onUnreadable,
   });
   const logRules = new LogRules({
     ...{ logs, limits: logLimits },

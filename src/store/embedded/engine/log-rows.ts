@@ -184,8 +184,10 @@ export function recordAt({ first, value }: LogRow, seq: number): Buffer {
   return value.subarray(body + start, body + endOf(value, at));
 }
 
+/** If the chunk is damaged and has no such end, returns an end that makes the record unreadable. */
 function endOf(value: Buffer, at: number): number {
-  return value.readUInt32LE(HEADER_BYTES + at * END_BYTES);
+  const place = HEADER_BYTES + at * END_BYTES;
+  return place + END_BYTES <= value.length ? value.readUInt32LE(place) : value.length;
 }
 
 function rowValue(records: readonly EncodedRecord[]): Buffer {

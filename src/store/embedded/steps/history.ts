@@ -1,5 +1,6 @@
 // Reads a channel's messages: older messages from the database, newer messages from the memtable.
-// Must never return a message that is uncommitted or has expired.
+// Must never return a message that is uncommitted or has expired. A message that cannot be read is
+// reported and left out, so that it does not hide the others.
 
 import type { ChannelKey, Message } from "../../../broker/model.ts";
 import type { Clock, HistoryRange, HistorySlice, ResumeSeqs } from "../../../broker/ports.ts";
@@ -7,7 +8,7 @@ import { contentBytes } from "../../held-bytes.ts";
 import type { ChannelRows } from "../engine/channel-rows.ts";
 import type { LogRows } from "../engine/log-rows.ts";
 import type { Memtable, MemtableRecord } from "../engine/memtable.ts";
-import { decodeRecord, peekTimes, type RecordTimes } from "../engine/record.ts";
+import { decodeRecord, peekTimes } from "../engine/record.ts";
 
 interface HistoryPorts {
   readonly logRows: Pick<LogRows, "scan" | "scanReverse">;
@@ -16,6 +17,7 @@ interface HistoryPorts {
   readonly withStream: (message: Message) => Message;
   readonly clock: Clock;
   readonly retentionMs: number;
+  readonly onError: (error: Error, what: string) => void;
 }
 
 /** A range of seqs that includes both ends. */
@@ -27,8 +29,11 @@ interface SeqRange {
 
 const NEWEST = { limit: 1, maxBytes: 1 };
 
-/** Decodes the current message. Must be called before the next message is read. */
-type DecodeMessage = () => Message;
+/**
+ * Decodes the current message. Must be called before the next message is read. Returns `undefined`
+ * if the message cannot be read.
+ */
+type DecodeMessage = () => Message | undefined;
 
 export class History {
   readonly #ports: HistoryPorts;
@@ -67,6 +72,7 @@ export class History {
     for (const decode of this.#shown(key, range)) {
       if (messages.length >= range.limit) return { messages, more: true };
       const message = decode();
+      if (message === undefined) continue;
       bytes += contentBytes(message);
       const isOver = messages.length > 0 && bytes > range.maxBytes;
       if (isOver) return { messages, more: true };
@@ -108,8 +114,8 @@ export class History {
       const record = log[seq - memtableFrom];
       if (record === undefined) continue;
       const { bytes, start, end } = record;
-      if (this.#isShown(peekTimes(bytes, start)))
-        yield () => this.#decode(bytes.subarray(start, end));
+      const messageBytes = bytes.subarray(start, end);
+      if (this.#isShown(messageBytes)) yield () => this.#decode(messageBytes);
     }
   }
 
@@ -119,18 +125,32 @@ export class History {
       ? logRows.scanReverse(number, from, to)
       : logRows.scan(number, from, to);
     for (const { bytes } of records)
-      if (this.#isShown(peekTimes(bytes))) yield () => this.#decode(bytes);
+      if (this.#isShown(bytes)) yield () => this.#decode(bytes);
   }
 
-  #decode(record: Buffer): Message {
-    const { message, isStream } = decodeRecord(record);
-    return isStream ? this.#ports.withStream(message) : message;
+  #decode(record: Buffer): Message | undefined {
+    return this.#readable(() => {
+      const { message, isStream } = decodeRecord(record);
+      return isStream ? this.#ports.withStream(message) : message;
+    });
   }
 
-  #isShown({ acceptedMs, expiresAtMs }: RecordTimes): boolean {
+  /** Returns false also if the record cannot be read. */
+  #isShown(record: Buffer): boolean {
+    const times = this.#readable(() => peekTimes(record));
+    if (times === undefined) return false;
     const { clock, retentionMs } = this.#ports;
     const nowMs = clock();
-    if (nowMs >= expiresAtMs) return false;
-    return nowMs < acceptedMs + retentionMs;
+    return nowMs < times.expiresAtMs && nowMs < times.acceptedMs + retentionMs;
+  }
+
+  #readable<Result>(read: () => Result): Result | undefined {
+    try {
+      return read();
+    } catch (error) {
+      const what = "Could not read a stored message, so it is left out of the history";
+      this.#ports.onError(error as Error, what);
+      return undefined;
+    }
   }
 }
