@@ -2,7 +2,12 @@
 // store, pauses of the follower and the timing of the producer.
 
 import type { Test } from "tap";
-import { type ChannelEvent, STREAM_CONTENT, STREAM_END, type Topic } from "../../src/broker/model.ts";
+import {
+  type ChannelEvent,
+  STREAM_CONTENT,
+  STREAM_END,
+  type Topic,
+} from "../../src/broker/model.ts";
 import type { FollowTarget } from "../../src/broker/stream-followers.ts";
 import { matchObject } from "../support/match-object.ts";
 import { Random } from "../support/random.ts";

@@ -124,8 +124,7 @@ export class History {
     const records = reverse
       ? logRows.scanReverse(number, from, to)
       : logRows.scan(number, from, to);
-    for (const { bytes } of records)
-      if (this.#isShown(bytes)) yield () => this.#decode(bytes);
+    for (const { bytes } of records) if (this.#isShown(bytes)) yield () => this.#decode(bytes);
   }
 
   #decode(record: Buffer): Message | undefined {
