@@ -1164,7 +1164,19 @@ export type ClusterEvent =
        */
       readonly kind: "missed";
       readonly topic: Topic;
-    };
+    }
+  | HeadEvent;
+
+/**
+ * This node has begun to listen to a group. Messages up to `headSeq`, and events of streams that
+ * began before, reach the listener only if it reads them from the store. This event is never sent
+ * to other nodes, and comes before `Cluster.listen` resolves.
+ */
+export interface HeadEvent {
+  readonly kind: "head";
+  readonly channelId: string;
+  readonly headSeq: number;
+}
 
 export interface Publisher {
   /** Sends an event without waiting. An event that cannot be sent now is lost without an error. */
@@ -1252,8 +1264,8 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   listen(...topics: readonly Topic[]): Promise<void>;
   /**
    * Does the first half of `listen`. When the call resolves, this node receives every event that is
-   * published from then on, but the events may reach the listener only after `listen` has resolved.
-   * Resolves to true if the events already reach the listener, so that `listen` has nothing left to
+   * published from then on, but the events may reach the listener only after `listen` has resolved,
+   * and stored ones may be left to a `HeadEvent`. Resolves to true if the events already reach the listener, so that `listen` has nothing left to
    * do.
    */
   subscribe(...topics: readonly Topic[]): MaybePromise<boolean>;

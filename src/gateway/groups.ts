@@ -134,7 +134,9 @@ interface FormatMembers {
 export class Group implements Scope {
   readonly channelId: string;
   readonly key: ChannelKey;
-  /** Newest seq that the members have received, or 0. */
+  /**
+   * Newest seq that the members have received or must read from the store. 0 if no message is known.
+   */
   lastSeq = 0;
   readonly #formats = new Map<string, FormatMembers>();
   readonly #live = new Set<Session>();
@@ -175,6 +177,10 @@ export class Group implements Scope {
   *sessions(): Iterable<Session> {
     yield* this.#live;
     yield* this.#joining.keys();
+  }
+
+  noteHead(headSeq: number): void {
+    this.lastSeq = Math.max(this.lastSeq, headSeq);
   }
 
   addJoining(session: Session): Backlog {

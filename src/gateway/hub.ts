@@ -133,6 +133,9 @@ export class Hub {
       case "missed":
         this.#resync(event.topic);
         break;
+      case "head":
+        this.#ports.groups.get(event.channelId)?.noteHead(event.headSeq);
+        break;
     }
   };
 

@@ -127,6 +127,7 @@ export function topicsOf(event: ClusterEvent): readonly Topic[] {
     case "log":
       return [logTopic(logBucket(event.name))];
     case "missed":
+    case "head":
       return []; // never leaves the node
   }
 }

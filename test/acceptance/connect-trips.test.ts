@@ -206,3 +206,46 @@ t.test(
     t.same(from, ["joined"], "the client receives nothing from the group it was removed from");
   },
 );
+
+t.test("a client that resumes many groups misses no message that is sent meanwhile", async (t) => {
+  const { redis, node, settings, longTimeouts } = await delayedNode(t);
+  const other = await spawnBroker(t, {
+    ...{ JINDOU_REDIS_URL: redis.url, JINDOU_NODE_ID: "other", ...longTimeouts },
+  });
+  // The positions of more than 200 groups are read one part after another.
+  const ids = Array.from({ length: 300 }, (_, at) => `group-${at}`);
+  await other.call("/user/token", { uid: "ann", token: TOKEN, device_flag: 0, device_level: 1 });
+  const payload = Buffer.from('{"type":1}').toString("base64");
+  const sendToAll = () =>
+    Promise.all(
+      ids.map(async (id) => {
+        const channel = { channel_id: id, channel_type: 2 };
+        const { status } = await other.call("/message/send", {
+          ...{ ...channel, from_uid: "ben", payload },
+        });
+        t.equal(status, 200);
+      }),
+    );
+  for (const id of ids)
+    await other.call("/channel", { channel_id: id, channel_type: 2, subscribers: ["ann", "ben"] });
+  await sendToAll();
+
+  const { clientPort: port } = node;
+  const resume = ids.map((id) => ({ channel: { id, type: 2 } as const, lastSeq: 1 }));
+  const client = await openNative(t, { port, uid: "ann", token: TOKEN, resume });
+  settings.delayMs = LONG_DELAY_MS;
+  const connecting = client.connect();
+  const requestsOf = async () =>
+    Number(/cmdstat_ssubscribe:calls=(\d+)/.exec(await info())?.[1] ?? 0);
+  const raw = redis.client();
+  const info = () => raw.info("commandstats");
+  const before = await requestsOf();
+  while ((await requestsOf()) === before) await pause(5);
+  // The reply to the subscription, and then the state and the first positions are read.
+  await pause(LONG_DELAY_MS * 1.5);
+  await sendToAll();
+  await connecting;
+  settings.delayMs = 0;
+  await client.waitFor(({ messages }) => messages.length === ids.length);
+  t.same(new Set(client.messages.map(({ messageSeq }) => messageSeq)), new Set([2]));
+});

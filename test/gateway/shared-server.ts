@@ -422,6 +422,7 @@ function topicsOf(event: ClusterEvent): readonly Topic[] {
     case "missed":
       return [event.topic];
     case "removal":
+    case "head":
       return [groupTopic(event.channelId)];
     case "log":
       return [logTopic(logBucket(event.name))];

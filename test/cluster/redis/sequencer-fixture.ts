@@ -26,7 +26,8 @@ export function createFixture(
     judge: async () => {},
   });
   const sequencers: SequencerPorts = {
-    ...{ gapMs: 10, budget, deliver: (event) => delivered.push(event), onError },
+    ...{ gapMs: 10, budget, onError },
+    deliver: (event) => event.kind !== "head" && delivered.push(event),
     ...{ time: new StoreTime(() => TIME_MS), gaps: new Set() },
     onGap: (sequencer) => void catchUpQueue.catchUp(sequencer),
     rejected: () => {},

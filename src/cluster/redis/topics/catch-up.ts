@@ -59,12 +59,16 @@ export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Prom
   sequencer.expect(newest);
 }
 
-/** Sets a new sequencer to the channel's current position. Earlier publications are not needed. */
+/**
+ * Sets a new sequencer of a group to the group's current position. Earlier messages are left to the
+ * store, although some of them may have arrived after the subscription.
+ */
 export function begin(sequencer: Sequencer, position: ChannelPosition): void {
   sequencer.confirmId(position.lastId);
   if (!sequencer.isNew) return;
   for (const snapshot of position.streams) sequencer.delivered.resetTo(snapshot);
   for (const tail of position.otherStreams) sequencer.delivered.startAt(tail);
+  sequencer.leaveToStore(position.headSeq);
   sequencer.begin(position.publicationSeq, position.headSeq);
   // Must be called after `begin`, which would otherwise skip buffered publications.
   sequencer.delivered.advanceTo(position);

@@ -116,7 +116,8 @@ const CHECKS: Readonly<Record<ClusterEvent["kind"], Check>> = {
     closed: absentOr(oneOf("closed", "stopped", "cancelled", "interrupted")),
   }),
   removal: () => false, // is an ordered publication
-  missed: () => false, // is created by the node itself and never published
+  missed: () => false,
+  head: () => false, // is created by the node itself and never published
 };
 
 export function isUnordered(event: ClusterEvent, topic: Topic): boolean {

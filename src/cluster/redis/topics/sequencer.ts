@@ -3,7 +3,8 @@
 // arrive in time, the sequencer requests a catch-up from the store.
 
 import type { ChannelKey, Message, StreamSnapshot } from "../../../broker/model.ts";
-import { messageTimeMs } from "../../../broker/model.ts";
+import { GROUP_CHANNEL, messageTimeMs } from "../../../broker/model.ts";
+import type { HeadEvent } from "../../../broker/ports.ts";
 import {
   decodeFrame,
   type EventList,
@@ -37,7 +38,7 @@ export interface SequencerPorts {
   readonly budget: BufferedBytes;
   readonly gaps: Set<Sequencer>;
   readonly time: StoreTime;
-  readonly deliver: (event: OrderedEvent) => void;
+  readonly deliver: (event: OrderedEvent | HeadEvent) => void;
   readonly rejected: TopicsMetrics["rejected"];
   readonly onGap: (sequencer: Sequencer) => void;
   readonly onError: (error: unknown, message: string) => void;
@@ -48,6 +49,7 @@ export interface SequencerPorts {
  * the store.
  */
 const MAX_CLOCK_SKEW_MS = 60_000;
+const GROUP_PREFIX = `${GROUP_CHANNEL}:`;
 
 export class Sequencer {
   readonly key: ChannelKey;
@@ -157,6 +159,11 @@ export class Sequencer {
     this.goLive(publicationSeq);
   }
 
+  /** Announces that the messages up to this seq are left to the store. */
+  leaveToStore(headSeq: number): void {
+    this.#ports.deliver({ kind: "head", channelId: this.key.slice(GROUP_PREFIX.length), headSeq });
+  }
+
   suspend(): void {
     this.#isSuspended = true;
   }
@@ -214,13 +221,14 @@ export class Sequencer {
     const previousSeq = this.#status === "new" ? 0 : this.#publicationSeq;
     if (this.#isAfterLoss || this.#isSuspended) this.#markBufferedAsSuspended();
     this.#isAfterLoss = false;
-    for (const frame of this.#reorderBuffer?.removeThrough(publicationSeq) ?? [])
-      if (this.#isMissing(frame, previousSeq)) this.#deliverFrame(frame);
     this.#publicationSeq = publicationSeq;
     this.#expectedSeq = publicationSeq;
     if (publicationSeq > 0) this.#movedAtMs = this.#ports.time.now();
     this.#status = "live";
-    if (!this.#isSuspended) this.#drain();
+    // A removal of unknown members starts a catch-up, which must remain in force.
+    for (const frame of this.#reorderBuffer?.removeThrough(publicationSeq) ?? [])
+      if (this.#isMissing(frame, previousSeq)) this.#deliverFrame(frame);
+    if (!this.#isHeld) this.#drain();
   }
 
   /**
