@@ -277,6 +277,7 @@ export class Registry {
   async #lookUp(incarnation: Incarnation): Promise<boolean> {
     for (let attempt = 0; attempt < 2; attempt++) {
       await this.refresh();
+      this.assertLiving(); // otherwise, the list of live nodes is an old one
       if (this.#live.has(incarnation)) return true;
     }
     this.#knownDead.set(incarnation, true);
