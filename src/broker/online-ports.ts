@@ -15,6 +15,8 @@ export interface OnlineTerms {
   readonly leftMs: number;
   /** Other users are also returned if they have not been returned since this time. */
   readonly checkedMs: number;
+  /** Called if some users could not be read, or if the reply with some users was lost. */
+  readonly onFailure?: (error: unknown) => void;
 }
 
 /** A session stored under a dead incarnation of its node. */

@@ -77,17 +77,24 @@ export class OnlineSweep {
     this.#checkedMs = Math.min(this.#checkedMs, nowMs); // the clock may have been set back
     const hasJustStarted = performance.now() - this.#startedMs < delayMs;
     await this.#noteDeaths(nowMs);
-    const uids = await store.takeOnline({
-      limit: Math.floor((USERS_PER_SECOND * this.#turnMs) / 1000),
-      turnMs: this.#turnMs,
-      leftMs: nowMs - delayMs,
-      checkedMs: hasJustStarted ? 0 : Math.max(this.#checkedMs, nowMs - CHECK_MS),
-    });
     const errors: unknown[] = [];
+    const uids = await store
+      .takeOnline({
+        limit: Math.floor((USERS_PER_SECOND * this.#turnMs) / 1000),
+        turnMs: this.#turnMs,
+        leftMs: nowMs - delayMs,
+        checkedMs: hasJustStarted ? 0 : Math.max(this.#checkedMs, nowMs - CHECK_MS),
+        onFailure: (error) => errors.push(error),
+      })
+      .catch((error: unknown) => {
+        errors.push(error);
+        return [];
+      });
     for (let at = 0; at < uids.length && !this.#isClosed; at += USERS_PER_READ)
       errors.push(...(await this.#judge(uids.slice(at, at + USERS_PER_READ), nowMs - delayMs)));
     if (errors.length === 0) return;
-    // Without a new check of all users, these users would be checked again only after `CHECK_MS`.
+    // Without a new check of all users, the users who could not be checked, and those whom a call
+    // has taken whose reply was lost, would be checked again only after `CHECK_MS`.
     if (errors.some(isTransient)) this.#checkedMs = clock();
     throw errors.find((error) => !isTransient(error)) ?? errors[0];
   }

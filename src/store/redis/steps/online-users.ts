@@ -2,7 +2,6 @@
 // of the users whose events are in the bucket (`lua/user_events.lua`). State: the bucket with which
 // the next turn begins.
 
-import { isTransient } from "../../../broker/errors.ts";
 import { bucketOf } from "../../../broker/log-frame.ts";
 import { userTopic } from "../../../broker/model.ts";
 import type { OnlineStore } from "../../../broker/online-ports.ts";
@@ -25,8 +24,7 @@ export function createRedisOnlineUsers({
   link,
   demand,
   waitForReplicas,
-  onError,
-}: Pick<RedisStorePorts, "link" | "demand" | "waitForReplicas" | "onError">): OnlineStore {
+}: Pick<RedisStorePorts, "link" | "demand" | "waitForReplicas">): OnlineStore {
   const { keys, isCluster } = link;
   const { bucketOfUser, eventArgs, flush, moveOutbox } = createUserEvents({
     ...{ link, demand, waitForReplicas },
@@ -35,7 +33,7 @@ export function createRedisOnlineUsers({
   let nextBucket = 0;
 
   return {
-    async takeOnline({ limit, turnMs, leftMs, checkedMs }) {
+    async takeOnline({ limit, turnMs, leftMs, checkedMs, onFailure }) {
       const isFirst = await link.write("set", turnKey, "1", "NX", "PX", Math.ceil(turnMs));
       if (isFirst === null) return [];
       const take = async (buckets: readonly number[], room: number) => {
@@ -61,8 +59,7 @@ export function createRedisOnlineUsers({
         // A bucket whose server is unreachable must not delay the users of other buckets.
         for (const list of lists)
           if (list.status === "fulfilled") uids.push(...list.value);
-          else if (!isTransient(list.reason))
-            onError(list.reason, "Could not look up users who may be offline");
+          else onFailure?.(list.reason);
       }
       return uids;
     },
