@@ -1,6 +1,6 @@
 // Counts failed logins in Redis, so that all nodes share the counts: one HASH per key, with the
-// count and the end of its time window. A node's estimate of Redis' time decides whether a window
-// has ended. Redis expires the HASH later, to free its memory.
+// count, and the end and length of its time window. A node's estimate of Redis' time decides whether
+// a window has ended. Redis expires the HASH later, to free its memory.
 
 import { createHash } from "node:crypto";
 import type { Clock, Throttle } from "../../broker/ports.ts";
@@ -21,11 +21,13 @@ export function createRedisThrottle(link: RedisLink, clock: Clock): Throttle {
 
   return {
     async failures(key) {
-      const reply = await link.call("hmget", keyOf(key), "count", "ends");
-      const [count, ends] = (reply as unknown[]).map(Number); // HMGET's reply
-      const remainingMs = (ends ?? 0) - clock();
-      if (remainingMs <= 0) return { count: 0, retryAfterS: 0 };
-      return { count: count ?? 0, retryAfterS: Math.ceil(remainingMs / 1000) };
+      const reply = await link.call("hmget", keyOf(key), "count", "ends", "window");
+      const [count = 0, ends = 0, windowMs = 0] = (reply as unknown[]).map(Number); // HMGET's reply
+      const remainingMs = ends - clock();
+      // A window that ends later than a new one would was started before the clock was set back.
+      const isPast = remainingMs <= 0 || remainingMs > windowMs + CLOCK_TOLERANCE_MS;
+      if (isPast) return { count: 0, retryAfterS: 0 };
+      return { count, retryAfterS: Math.ceil(remainingMs / 1000) };
     },
 
     async addFailure(key, windowMs) {

@@ -1,15 +1,18 @@
 -- Counts a failed login in the time window of its key. The first failure starts the window.
 --
--- KEYS   counter  HASH {count, ends}
+-- KEYS   counter  HASH {count, ends, window}
 -- ARGV   now      Unix milliseconds
 --        window   length of the time window, milliseconds
 --        margin   time for which the counter is stored after its window, milliseconds
 -- Reply  count    integer, failures in the window including this one
 --        ends     integer, end of the window in Unix milliseconds
 local counter = KEYS[1]
-local now, window, margin = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+local now, window, margin = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local ends = tonumber(redis.call('HGET', counter, 'ends') or '0')
-if ends > now then return {redis.call('HINCRBY', counter, 'count', 1), ends} end
-redis.call('HSET', counter, 'count', 1, 'ends', int(now + window))
-redis.call('PEXPIRE', counter, int(window + tonumber(margin)))
+-- A window that ends later than a new one would was started before the clock was set back.
+if ends > now and ends <= now + window + margin then
+  return {redis.call('HINCRBY', counter, 'count', 1), ends}
+end
+redis.call('HSET', counter, 'count', 1, 'ends', int(now + window), 'window', int(window))
+redis.call('PEXPIRE', counter, int(window + margin))
 return {1, now + window}
