@@ -26,6 +26,10 @@ export class LocalSessions {
     return this.#sessions.get(sessionId);
   }
 
+  all(): readonly LoggedInSession[] {
+    return [...this.#sessions.values()];
+  }
+
   of(uid: string): readonly LoggedInSession[] {
     return this.#byUid.get(uid) ?? NONE;
   }

@@ -1248,6 +1248,11 @@ export interface ResyncHandler {
    * incarnation, and after an outage in which the store may have lost this node's sessions.
    */
   beat(isAnew: boolean): void;
+  /**
+   * Ends all sessions of this node. Called when this node was declared dead and another node with
+   * its id is live, because no event can then reach the sessions.
+   */
+  evicted(): void;
 }
 
 export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {

@@ -86,6 +86,9 @@ export class SessionDirectory {
         judgeUsers: (uids) => this.#judgeUsers(uids),
         judgeGroup,
         beat: (isAnew) => this.#beat(isAnew),
+        evicted: () => {
+          for (const { session } of this.#local.all()) this.#endLocally(session, "unavailable");
+        },
       },
     );
   }

@@ -50,7 +50,7 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
   const registry = new Registry({ ...ports, nodeId, describe });
   const watched = new Set<string>();
   let listener: (event: ClusterEvent) => void = () => {};
-  let resync: Pick<ResyncHandler, "beat"> = { beat() {} };
+  let resync: Pick<ResyncHandler, "beat" | "evicted"> = { beat() {}, evicted() {} };
   let wasDisconnected = false;
 
   /** Deletes the libraries that no live node uses, if every live node announces its library. */
@@ -73,6 +73,7 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
       deleteLibraries();
       for (const uid of watched) listener({ kind: "missed", topic: presenceTopic(uid) });
     },
+    onEvicted: () => resync.evicted(),
   });
   link.onChange((isUp) => {
     wasDisconnected = true;

@@ -92,6 +92,22 @@ t.test("users of a killed node are offline within 3 s, and watchers are notified
   t.ok(await isOnline(a, "u1"), "a new process can use the node id");
 });
 
+t.test("a frozen node whose id another process has taken over ends its sessions", async (t) => {
+  const beats = { heartbeatMs: 100, deadAfterMs: 2000 };
+  const options = optionsOf("evict", beats);
+  const frozen = await startProcess(t, options);
+  const session = sessionOn(frozen, "ann");
+  await frozen.login([session]);
+  frozen.child.kill("SIGSTOP");
+  const successor = await startSurvivor(t, options); // waits until the frozen process is dead
+  await successor.directory.login(sessionOn(successor, "ben"));
+  frozen.child.kill("SIGCONT");
+  await until(() => frozen.events.length > 0);
+  const { sessionId } = session;
+  t.same(frozen.events, [{ kind: "end_session", uid: "ann", sessionId, reason: "unavailable" }]);
+  t.ok(await isOnline(successor, "ben"));
+});
+
 t.test(
   "a frozen node that resumes after it was declared dead keeps only the sessions that are still valid",
   async (t) => {

@@ -37,6 +37,8 @@ interface RegistryListener {
    */
   onBeat(isNew: boolean): void;
   onDeath(): void;
+  /** Called when this node was declared dead and another node with its id is live. */
+  onEvicted(): void;
 }
 
 const MAX_KNOWN_DEAD = 1000;
@@ -82,7 +84,7 @@ export class Registry {
   /** Reason why Redis rejected the last heartbeat, or `undefined` if Redis did not reject it. */
   #refusal: string | undefined;
   readonly #knownDead = new BoundedMap<Incarnation, true>(MAX_KNOWN_DEAD);
-  #listener: RegistryListener = { onBeat() {}, onDeath() {} };
+  #listener: RegistryListener = { onBeat() {}, onDeath() {}, onEvicted() {} };
   #timer: NodeJS.Timeout | undefined;
   #underway: Promise<void> | undefined;
 
@@ -306,6 +308,7 @@ export class Registry {
         "Another node with this node.id is running. Give each node its own node.id.",
       );
       this.#ports.onError(error, "Could not rejoin the cluster; trying again");
+      this.#listener.onEvicted();
     }
     return verdict;
   }
