@@ -383,8 +383,8 @@ class Writer {
    */
   #epoch = Date.now();
   #number = 0;
-  /** True after a failed append, which may have been stored even though its reply was lost. */
-  #isUnsure = false;
+  /** True until a record may have been stored. Only a new writer fences off a higher epoch. */
+  #isNew = true;
   #queue: Append[] = [];
   #isWriting = false;
 
@@ -416,6 +416,8 @@ class Writer {
         await this.#send(appends);
         for (const { resolve } of appends) resolve();
       } catch (error) {
+        // the refused request may have been stored earlier, so its number must not be used again
+        if (!hasCode(error, "producer_fenced")) this.#beginEpoch();
         for (const { reject } of appends) reject(asJindouError(error, "connection_lost"));
       }
     }
@@ -448,19 +450,26 @@ class Writer {
       try {
         await this.#calls.call(call, () => undefined);
         this.#calls.succeeded();
+        this.#isNew = false;
         if (!closes) this.#number += 1;
         return;
       } catch (error) {
-        const epoch = this.#number === 0 && !this.#isUnsure ? epochOf(error) : undefined;
+        const epoch = this.#isNew ? epochOf(error) : undefined;
         // a proxy may have removed the epoch header
         if (epoch !== undefined && epoch >= this.#epoch) this.#epoch = epoch + 1;
         else {
           if (!closes && this.#producer === undefined) throw error;
-          this.#isUnsure = true;
+          this.#isNew = false;
           await this.#calls.failed(error);
         }
       }
     }
+  }
+
+  /** The first number of each epoch is 0. */
+  #beginEpoch(): void {
+    this.#epoch += 1;
+    this.#number = 0;
   }
 
   #headers(): Readonly<Record<string, string>> {

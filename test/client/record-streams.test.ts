@@ -168,20 +168,26 @@ t.test("a closed client makes no call for a stream that was opened before", asyn
   t.equal(calls, 1);
 });
 
-/** Starts a proxy in front of the broker that loses the replies to the first POSTs. */
-async function startLossyProxy(t: Test, losses: number): Promise<number> {
-  let remaining = losses;
+/**
+ * Starts a proxy in front of the broker that loses the replies to the first POSTs, and refuses the
+ * next `refusals` POSTs.
+ */
+async function startLossyProxy(t: Test, losses: number, refusals = 0): Promise<number> {
+  let posts = 0;
   const proxy = createServer(async (request, response) => {
     const chunks: Buffer[] = [];
     for await (const chunk of request) chunks.push(chunk);
     const { method = "GET", url } = request;
+    if (method === "POST") posts += 1;
+    if (method === "POST" && posts > losses && posts <= losses + refusals)
+      return void response.writeHead(403).end('{"code":"forbidden"}');
     const headers = Object.entries(request.headers).filter(
       ([name]) => name === "content-type" || name.startsWith("producer-"),
     ) as [string, string][];
     const body = chunks.length === 0 ? undefined : Buffer.concat(chunks);
     const target = `http://127.0.0.1:${broker.clientPort}${url}`;
     const reply = await fetch(target, { method, headers, body: body ?? null });
-    if (method === "POST" && remaining-- > 0) return void request.socket.destroy();
+    if (method === "POST" && posts <= losses) return void request.socket.destroy();
     const text = await reply.text();
     response.writeHead(reply.status, Object.fromEntries(reply.headers)).end(text);
   });
@@ -304,6 +310,18 @@ t.test(
     await refused;
     await late.append(2);
     t.equal(await text(), "[0,1,2]");
+  },
+);
+
+t.test(
+  "a record is stored if the append before it was stored and its retry was refused",
+  async (t) => {
+    const port = await startLossyProxy(t, 1, 1);
+    const stream = clientOf(t, port).stream(await create("refused"), { producer: "p" });
+    await t.rejects(stream.append("a"), { code: "forbidden", retry: false });
+    for (const value of ["b", "c"]) await stream.append(value);
+    const text = await (await fetch(`${api}/v1/stream/records/refused`)).text();
+    t.equal(text, '["a","b","c"]');
   },
 );
 
