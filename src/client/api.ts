@@ -455,7 +455,7 @@ export interface Client {
   ): Promise<MemberPage>;
   /**
    * Marks the messages up to `seq` as read. If `seq` is lower than the current read position, later
-   * messages become unread.
+   * messages become unread, except if the call waited for a connection or was repeated.
    */
   markRead(channel: ChannelRef, seq: number): Promise<ConversationView>;
   /** Marks the newest `unread` messages as unread, or all messages if there are fewer. */

@@ -3,6 +3,7 @@
 
 import {
   type ChannelRef,
+  type Conversation,
   EXPIRING_EVENT,
   GROUP_CHANNEL,
   historyRange,
@@ -19,7 +20,7 @@ import type {
 } from "./api.ts";
 import { Channels } from "./channels.ts";
 import { Commands } from "./commands.ts";
-import type { Request, RequestFunction } from "./connection.ts";
+import type { Connection, ReplyTo, Request } from "./connection.ts";
 import { Connector } from "./connector.ts";
 import type { JindouError } from "./errors.ts";
 import { Events } from "./events.ts";
@@ -304,27 +305,42 @@ type Queries = Pick<
 
 /** Returns the methods that are idempotent and can be repeated after a lost connection. */
 function createQueries(
-  ask: RequestFunction,
+  ask: Calls["call"],
   { receiver, unreads }: Pick<Components, "receiver" | "unreads">,
 ): Queries {
   const conversationOf = async (
     channel: ChannelRef,
     change?: Request<"conversation">["change"],
+    isNeeded?: (conversation: Conversation) => boolean,
   ): Promise<ConversationView> => {
     const request = { kind: "conversation", channel: checkedChannel(channel), change } as const;
-    const { conversation } = await ask(request, ({ conversation }) =>
-      unreads.conversation(conversation, change !== undefined),
-    );
+    const seen = ({ conversation }: ReplyTo<"conversation">) =>
+      unreads.conversation(conversation, change !== undefined);
+    const repeat = async (connection: Connection) => {
+      const reply = await connection.request({ ...request, change: undefined }, seen);
+      return isNeeded?.(reply.conversation) ? connection.request(request, seen) : reply;
+    };
+    const { conversation } = await ask(request, seen, isNeeded && repeat);
     return receiver.conversation(conversation);
   };
-  /**
-   * Reads the newest seq first, so that a repeated request does not affect messages that have
-   * arrived in the meantime.
-   */
-  const changeAll = async (channel: ChannelRef, kind: "read" | "delete") => {
-    const { headSeq: seq } = await conversationOf(channel);
-    return conversationOf(channel, { kind, seq });
+  /** Channels of the `markRead` calls in progress that no later change replaces. */
+  const reads = new Set<ChannelRef>();
+  const replaceReads = ({ id, type }: ChannelRef) => {
+    for (const read of reads) if (read.id === id && read.type === type) reads.delete(read);
   };
+  /**
+   * If the request has waited or is repeated, it does not move the read position back, because
+   * another device may have read more in the meantime.
+   */
+  const markRead = async (channel: ChannelRef, seq: number): Promise<ConversationView> => {
+    const read = checkedChannel(channel);
+    replaceReads(read);
+    reads.add(read);
+    const isNeeded = ({ readSeq }: Conversation) => readSeq < seq && reads.has(read);
+    return conversationOf(read, { kind: "read", seq }, isNeeded).finally(() => reads.delete(read));
+  };
+  /** Newest seq, so that a repeated request does not affect messages that arrive meanwhile. */
+  const headOf = async (channel: ChannelRef) => (await conversationOf(channel)).headSeq;
   return {
     async history(channel, options = {}) {
       checkNames("history", options, HISTORY_OPTIONS);
@@ -358,12 +374,14 @@ function createQueries(
     },
 
     conversation: (channel) => conversationOf(channel),
-    markRead: (channel, seq) => conversationOf(channel, { kind: "read", seq }),
-    setUnread: (channel, unread) =>
-      unread === 0
-        ? changeAll(channel, "read")
-        : conversationOf(channel, { kind: "unread", unread }),
-    deleteConversation: (channel) => changeAll(channel, "delete"),
+    markRead,
+    async setUnread(channel, unread) {
+      if (unread === 0) return markRead(channel, await headOf(channel));
+      replaceReads(checkedChannel(channel));
+      return conversationOf(channel, { kind: "unread", unread });
+    },
+    deleteConversation: async (channel) =>
+      conversationOf(channel, { kind: "delete", seq: await headOf(channel) }),
 
     async members(channel, options = {}) {
       checkNames("members", options, PAGE_OPTIONS);

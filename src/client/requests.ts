@@ -34,15 +34,18 @@ export class Calls {
     this.#limits = limits;
   }
 
-  readonly call: RequestFunction = async <K extends RequestKind>(
+  /** `repeat` sends the request if it has waited for a connection or was sent before. */
+  readonly call = async <K extends RequestKind>(
     request: Request<K>,
     seen?: (reply: ReplyTo<K>) => void,
+    repeat?: (connection: Connection) => Promise<ReplyTo<K>>,
   ) => {
     if (this.#closed !== undefined) throw this.#closed;
     if (this.#openCalls.size >= this.#limits.maxQueued) throw new JindouError("queue_full");
     const { promise, resolve, reject } = deferred<ReplyTo<K>>();
+    let attempt = (connection: Connection) => connection.request(request, seen);
     const send = (connection: Connection): void => {
-      connection.request(request, seen).then(resolve, (error) => {
+      attempt(connection).then(resolve, (error) => {
         if (isConnectionLost(error)) return; // the next connection sends the request again
         const refusal = asJindouError(error, "connection_lost");
         if (refusal.code !== "rate_limited") reject(refusal);
@@ -53,6 +56,7 @@ export class Calls {
     this.#openCalls.add(call);
     if (this.#rateLimitTimer.isRunning) this.#rateLimited.add(call);
     else if (this.#connection !== undefined) send(this.#connection);
+    attempt = repeat ?? attempt;
     try {
       return await within(this.#limits.requestMs, "timeout", promise);
     } finally {

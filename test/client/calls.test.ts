@@ -34,7 +34,7 @@ t.test("a repeated call that concerns all messages does not change a newer messa
     read: (client: Client) => client.setUnread(TEAM, 0),
   } as const;
   const conversation = {
-    ...{ channel: TEAM, headSeq: 8, readSeq: 8, unread: 0, deletedSeq: 0, changedAtMs: 1 },
+    ...{ channel: TEAM, headSeq: 8, readSeq: 0, unread: 8, deletedSeq: 0, changedAtMs: 1 },
     last: undefined,
   };
   for (const kind of ["delete", "read"] as const) {

@@ -166,6 +166,30 @@ t.test("a client that was offline reports the counts of all changed conversation
   await until(() => counts.get("quiet") === 2);
 });
 
+t.test("a markRead that waits for a connection replaces no newer change", async (t) => {
+  const broker = await startBroker(t);
+  const lobby = group("lobby");
+  await newGroup(broker, lobby.id, ["ann", "ben"]);
+  const { client: ann } = await loginTo(t, broker, "ann");
+  for (let n = 0; n < 6; n++) await ann.send(lobby, "hello");
+  const { webSocket, cut, mend } = breakableSocket();
+  const { client } = await loginTo(t, broker, "ben", { webSocket });
+  const { client: phone } = await loginTo(t, broker, "ben");
+  cut();
+  await until(() => client.status !== "online");
+  const back = client.markRead(lobby, 2);
+  await phone.markRead(lobby, 5);
+  mend();
+  t.equal((await back).readSeq, 5, "another device has read more in the meantime");
+  cut();
+  await until(() => client.status !== "online");
+  const changes = [client.markRead(lobby, 6), client.setUnread(lobby, 3)];
+  mend();
+  await Promise.all(changes);
+  t.equal((await client.conversation(lobby)).unread, 3, "a later call of the client");
+  t.equal((await client.markRead(lobby, 2)).readSeq, 2, "an online client moves it back");
+});
+
 /** Ignores the rejection of a message whose connection was lost twice, rethrows other errors. */
 function exceptSuspects(error: JindouError): void {
   if (error.code !== "not_delivered") throw error;
