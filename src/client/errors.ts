@@ -25,6 +25,7 @@ type RecordStreamErrorCode =
   | "log_full"
   | "offset_lost"
   | "producer_fenced"
+  | "producer_gap"
   | "stream_deleted"
   | "stream_ended"
   | "stream_type";

@@ -457,6 +457,8 @@ class Writer {
         const epoch = this.#isNew ? epochOf(error) : undefined;
         // a proxy may have removed the epoch header
         if (epoch !== undefined && epoch >= this.#epoch) this.#epoch = epoch + 1;
+        // the server no longer has earlier records of this writer
+        else if (hasCode(error, "producer_gap") && this.#number > 0) this.#beginEpoch();
         else {
           if (!closes && this.#producer === undefined) throw error;
           this.#isNew = false;

@@ -325,6 +325,16 @@ t.test(
   },
 );
 
+t.test("a producer continues after its stream was deleted and created again", async (t) => {
+  const stream = clientOf(t).stream(await create("continued"), { producer: "p" });
+  for (const value of [0, 1]) await stream.append(value);
+  await fetch(`${api}/v1/stream/records/continued`, { method: "DELETE" });
+  await create("continued");
+  for (const value of [2, 3]) await stream.append(value);
+  const text = await (await fetch(`${api}/v1/stream/records/continued`)).text();
+  t.equal(text, "[2,3]");
+});
+
 t.test("a producer is refused after another producer with the same name was opened", async (t) => {
   const client = clientOf(t);
   const path = await create("fenced");
