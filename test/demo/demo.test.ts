@@ -26,6 +26,19 @@ async function until(holds: () => Promise<boolean>): Promise<void> {
 
 const demoOf = ({ apiPort }: ChildBroker) => `http://127.0.0.1:${apiPort}/demo/`;
 
+/** Returns what each pane shows, and the group's newest messages in the broker. */
+const STATE = `(async () => {
+  const panes = [...document.querySelectorAll(".pane")].map((pane) => ({
+    input: pane.querySelector("input").value,
+    texts: [...pane.querySelectorAll(".status, .draft, .kicked, [role=alert]")].map((item) => item.innerText),
+    messages: [...pane.querySelectorAll(".messages li")].slice(-3).map((item) => item.innerText),
+  }));
+  const [prefix] = /demo-[a-z]{8}/.exec(document.querySelector("footer").innerText);
+  const url = "/channel/messages?channel_type=2&order=desc&limit=3&channel_id=" + prefix + "-team";
+  const stored = await fetch(url).then((reply) => reply.text(), String);
+  return JSON.stringify({ panes, stored });
+})()`;
+
 /** The pane of one user. */
 class Side {
   readonly pane: Locator;
@@ -47,9 +60,13 @@ class Side {
     await this.button("Send").click();
   }
 
-  /** Waits until the pane shows this text. */
+  /** Waits until the pane shows this text. The error of a timeout contains the page's state. */
   async shows(text: string | RegExp): Promise<void> {
-    await this.pane.getByText(text).first().waitFor();
+    const shown = this.pane.getByText(text).first().waitFor();
+    await shown.catch(async (cause) => {
+      const state = await this.pane.page().evaluate(STATE);
+      throw new Error(`${text} is not shown: ${state}`, { cause });
+    });
   }
 
   async toggleNetwork(): Promise<void> {
