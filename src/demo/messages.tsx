@@ -2,7 +2,7 @@
 // while they are being written.
 
 import type { ReceivedMessage } from "jindou-client";
-import { useEffect, useMemo, useReducer, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from "preact/hooks";
 import type { Device } from "./device.ts";
 
 /** Distance from the top, in pixels, at which older messages are read. */
@@ -63,7 +63,7 @@ export function Messages({ device }: { readonly device: Device }) {
 function StreamBubble({ device, message }: { device: Device; message: ReceivedMessage }) {
   const [, redraw] = useReducer((count: number) => count + 1, 0);
   const live = useMemo(() => device.client.stream(message), [device, message.messageId]);
-  useEffect(() => live.subscribe(() => redraw(undefined)), [live]);
+  useLayoutEffect(() => live.subscribe(() => redraw(undefined)), [live]);
   const { text, state } = live.snapshot();
   return (
     <>
