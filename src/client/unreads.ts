@@ -148,6 +148,7 @@ export class Unreads {
 
   /** Reads a conversation. Reads it again if it may have changed before the reply arrived. */
   async #read(entry: Entry): Promise<void> {
+    entry.version += 1; // if a read is in progress, its reply may be too old
     if (entry.isReading) return;
     entry.isReading = true;
     const { channel, version } = entry;

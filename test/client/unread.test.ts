@@ -397,9 +397,14 @@ t.test(
     // the states do not show which of the two changes is newer
     const older = stateOf(2, 0);
     server.sockets[0]?.push({ kind: "conversation", change: "read", conversation: older });
-    await answer(1, stateOf(2, 1));
+    // a third change arrives before the reply, which is older
+    await server.received("conversation", 1);
+    const newest = stateOf(2, 2);
+    server.sockets[0]?.push({ kind: "conversation", change: "unread", conversation: newest });
+    await answer(1, older);
+    await answer(2, newest);
     push(3);
-    await sees(1, 2);
+    await sees(1, 2, 3);
   },
 );
 
