@@ -11,6 +11,7 @@ import {
   type StreamSnapshot,
   streamLogPath,
 } from "../broker/model.ts";
+import { BoundedMap } from "../lib/bounded-map.ts";
 import type { LiveStream, ReceivedEvent, Stream, StreamTarget } from "./api.ts";
 import type { RequestFunction } from "./connection.ts";
 import { isConnectionLost, JindouError } from "./errors.ts";
@@ -37,6 +38,7 @@ interface FollowedStream {
 
 const MAX_FOLLOWED = 1000;
 const MAX_BUFFERED = 1000;
+const MAX_ENDS = 100;
 /**
  * Minimum time between two sweeps. Because of jitter, a silent stream is resynced after 30 to 75 s.
  */
@@ -46,6 +48,8 @@ export class Streams {
   readonly #ports: StreamsPorts;
   /** Followed streams by log path. */
   readonly #followed = new Map<string, FollowedStream>();
+  /** The last ends by log path, because the reply to an earlier read may arrive after an end. */
+  readonly #ends = new BoundedMap<string, ChannelEvent>(MAX_ENDS);
   readonly #sweep = new Timer(() => this.#sweepNow());
 
   constructor(ports: StreamsPorts) {
@@ -58,7 +62,13 @@ export class Streams {
     const { clientMsgNo, state } = snapshot;
     const followed = this.#followed.get(this.#logOf(channel, clientMsgNo));
     if (followed !== undefined) return this.#replace(followed, snapshot);
-    if (state === "active") return this.#replace(this.#follow(channel, clientMsgNo), snapshot);
+    if (state === "active") {
+      const started = this.#follow(channel, clientMsgNo);
+      const end = this.#ends.get(this.#logOf(channel, clientMsgNo));
+      if (end !== undefined) started.buffer = [end]; // the reply was sent before the end
+      this.#resynced(started, snapshot);
+      return started.stream.snapshot();
+    }
     const ended = this.#create(channel, clientMsgNo);
     ended.replace(snapshot);
     return ended.snapshot();
@@ -67,7 +77,9 @@ export class Streams {
   event(channel: ChannelRef, event: ChannelEvent): void {
     const { clientMsgNo, stream: position, type } = event;
     if (position === undefined) return this.#emit(channel, event, undefined);
-    const followed = this.#followed.get(this.#logOf(channel, clientMsgNo));
+    const log = this.#logOf(channel, clientMsgNo);
+    if (type === STREAM_END) this.#ends.set(log, event);
+    const followed = this.#followed.get(log);
     if (followed !== undefined) return this.#apply(followed, event);
     if (type === STREAM_END) return; // the end of a stream that is not followed
     this.#apply(this.#follow(channel, clientMsgNo), event);

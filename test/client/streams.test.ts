@@ -335,6 +335,22 @@ t.test(
   },
 );
 
+t.test("a stream has ended even if a reply that shows it as active arrives later", async (t) => {
+  for (const isFollowed of [false, true]) {
+    const { client, server, socket, streams } = await start(t, () => SAMPLE.snapshot(EVENT_COUNT));
+    const page = { kind: "history", channel: TEAM, headSeq: 7, more: false } as const;
+    const reading = client.history(TEAM);
+    const request = await server.received("history");
+    for (const event of SAMPLE.events.slice(isFollowed ? 0 : -1)) socket.push(eventPush(event));
+    socket.reply(request, { ...page, messages: [messageOf(SAMPLE.snapshot(2))] });
+    const { messages } = await reading;
+    const target = { channel: TEAM, clientMsgNo: "s", stream: messages[0]?.stream };
+    t.equal((await client.stream(target).finished).text, SAMPLE.text(), "the returned stream");
+    await server.until("the stream event", () => streams.length > 0);
+    for (const { finished } of streams) t.match(await finished, { state: "closed" });
+  }
+});
+
 t.test(
   "the text of a stream is complete despite random losses, repetitions, merges and disconnects",
   async (t) => {
