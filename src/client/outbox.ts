@@ -6,7 +6,7 @@ import { type ChannelKey, type ChannelRef, channelKey, messageTimeMs } from "../
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { Sent } from "./api.ts";
 import type { Connection, ConnectionEnd, Request } from "./connection.ts";
-import { asJindouError, JindouError } from "./errors.ts";
+import { asJindouError, hasCode, JindouError } from "./errors.ts";
 import { messageKey } from "./messages.ts";
 import { now, Timer, timeLimit } from "./waiting.ts";
 
@@ -155,7 +155,8 @@ export class Outbox {
     try {
       await connection.request({ kind: "ping" });
     } catch (error) {
-      return connection.fail(asJindouError(error, "connection_lost"));
+      // a refusal is an answer too
+      if (hasCode(error, "timeout")) connection.fail(error);
     }
     if (connection !== this.#connection) return;
     if (this.#suspects.has(queued)) await this.#transmit(queued, connection);
