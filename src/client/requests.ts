@@ -191,7 +191,7 @@ export class Background {
 
   /**
    * Resolves when the request may be sent. History requests come last, because their replies can be
-   * long.
+   * long. Every second turn belongs to the last request, so that they do not wait for all others.
    */
   #waitForTurn(isHistory: boolean): Promise<void> {
     const turn = deferred<void>();
@@ -203,7 +203,7 @@ export class Background {
 
   #sendNext(): void {
     while (this.#inFlight < MAX_IN_FLIGHT && !this.#pause.isRunning) {
-      const turn = this.#queue.shift();
+      const turn = this.#sent % 2 === 0 ? this.#queue.shift() : this.#queue.pop();
       if (turn === undefined) return;
       this.#inFlight += 1;
       this.#sent += 1;

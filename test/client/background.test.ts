@@ -92,6 +92,33 @@ t.test(
   },
 );
 
+t.test("missed messages are read before all unread counts are read", async (t) => {
+  const position = { headSeq: 2, readSeq: 0, unread: 1, deletedSeq: 0, changedAtMs: 0 };
+  const server = new ScriptedServer((operation, socket) => {
+    if (operation.kind === "connect") acknowledge(operation, socket);
+    if (operation.kind === "history") replyWithMissed(socket, operation);
+    if (operation.kind !== "conversation") return;
+    const conversation = { ...position, channel: operation.channel, last: undefined };
+    socket.reply(operation, { kind: "conversation", conversation });
+  });
+  const channels = Array.from({ length: CHANNELS }, (_, n) => group(`g${n}`));
+  const cursors = channels.map((channel) => ({ channel, lastSeq: 1 }));
+  const missed = { channel: group("missed"), lastSeq: 0 };
+  const client = connectTo(t, server, { cursors: [...cursors, missed] });
+  let counts = 0;
+  client.on("unread", () => counts++);
+  await client.ready();
+  const socket = await server.socket();
+  socket.together(() => {
+    for (const { channel } of [...cursors, missed])
+      socket.push({ kind: "message", channel, message: message(2, { channel }) });
+  });
+  await server.until("all counts", () => counts > CHANNELS);
+  const kinds = socket.received.map(({ kind }) => kind);
+  const readsBefore = kinds.slice(0, kinds.indexOf("history")).length;
+  t.ok(readsBefore < 20, `${readsBefore} requests are sent before the history request`);
+});
+
 t.test(
   "after `rate_limited`, all background requests wait for the time that the server sets",
   async (t) => {
