@@ -186,6 +186,7 @@ class Calls {
   async pause(minMs = 0): Promise<void> {
     const { settings, assertOpen } = this.#ports;
     this.#pause = deferred();
+    if (this.#hasEnded) this.#pause.resolve(); // a handler of the error has ended the calls
     const delayMs = reconnectDelayMs(this.#failures, settings.reconnect);
     const stop = timeLimit(Math.max(delayMs, minMs), this.#pause.resolve);
     this.#failures += 1;

@@ -168,6 +168,22 @@ t.test("a closed client makes no call for a stream that was opened before", asyn
   t.equal(calls, 1);
 });
 
+t.test("a reader or a client that is closed in an `error` handler makes no pause", async (t) => {
+  const server = createServer(({ url = "" }, response) => {
+    if (url.startsWith("/v1/stream/")) response.writeHead(503).end();
+  });
+  const port = await listen(t, server);
+  const startMs = performance.now();
+  for (const isClient of [false, true]) {
+    const client = clientOf(t, port, { minMs: 20_000, maxMs: 20_000 });
+    const records = client.stream("/v1/stream/a?sig=a").records();
+    client.on("error", () => void (isClient ? client.close() : records.return?.()));
+    if (isClient) await t.rejects(records.next(), { code: "closed" });
+    else t.equal((await records.next()).done, true);
+  }
+  t.ok(performance.now() - startMs < 5000, "both calls end at once");
+});
+
 /**
  * Starts a proxy in front of the broker that loses the replies to the first POSTs, and refuses the
  * next `refusals` POSTs.
