@@ -107,7 +107,8 @@ export class Client implements ConnectionHandler {
   /** `undefined` before the login and once the session is being removed from the store. */
   #record: SessionRecord | undefined;
   #inFlight = 0;
-  readonly #waiting: ReceivedFrame[] = [];
+  /** `undefined` until the first frame must wait, because most clients never wait. */
+  #waiting: ReceivedFrame[] | undefined;
   #work = 0;
   /** Reason to end the connection as soon as its requests in progress have been answered. */
   #finishing: CloseReason | undefined;
@@ -157,13 +158,14 @@ export class Client implements ConnectionHandler {
 
   /** Returns true if a frame must wait. Later frames then wait too, to keep their order. */
   #mustWait(bytes: number, nowMs: number): boolean {
-    if (this.#waiting.length > 0) return true;
+    if (this.#waiting !== undefined && this.#waiting.length > 0) return true;
     return this.#status === "open" ? this.#rate.isHeavy(nowMs) : bytes > SMALL_GREETING_BYTES;
   }
 
   #wait(frame: ReceivedFrame): void {
     const key = this.#session?.uid ?? `@${networkOf(this.#connection.remoteAddress)}`;
     const { length } = frame.data;
+    this.#waiting ??= [];
     const hasRoom =
       this.#waiting.length < MAX_WAITING_FRAMES && this.#context.turns.add(key, this, length);
     if (!hasRoom) return this.end("rate_limited");
@@ -172,7 +174,7 @@ export class Client implements ConnectionHandler {
   }
 
   processNext(): number {
-    const frame = this.#waiting.shift();
+    const frame = this.#waiting?.shift();
     if (frame === undefined) return 0;
     if (this.#isOver() || this.#finishing !== undefined) return 0;
     const nowMs = now();

@@ -66,7 +66,8 @@ export class KeptLists<Item> {
 
   #keep(key: string, list: readonly Item[]): void {
     this.#drop(key);
-    this.#lists.set(key, list);
+    // Unlike a list that was filled item by item, a copy has no spare capacity.
+    this.#lists.set(key, list.slice());
     this.#length += list.length + 1;
     for (const oldest of this.#lists.keys()) {
       if (this.#length <= this.#maxLength) return;
