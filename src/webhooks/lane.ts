@@ -297,9 +297,13 @@ export class Lane {
   async #eventsOf(batch: Batch): Promise<readonly PlacedEvent[] | undefined> {
     const { after, settings, count, last, gap } = batch;
     if (gap !== undefined) return [{ ...encodeEvent(gap), position: last, bytes: 0 }];
-    const page = await this.#ports.read(after, settings, Infinity, last.number);
+    // A gap of on-demand events has the id 0. The feed returns it only before the event that follows.
+    const through = last.id === 0 ? last.number + 1 : last.number;
+    const page = await this.#ports.read(after, settings, Infinity, through);
     const format = this.#ports.formatOf(settings.format);
-    const events = page.events.filter(({ event }) => format.groupOf(event) !== undefined);
+    const events = page.events
+      .filter(({ event }) => format.groupOf(event) !== undefined)
+      .slice(0, count);
     // The id is compared too, because later events can have the same numbers if the store has lost
     // events.
     const isWhole =

@@ -21,6 +21,7 @@ import { LOOPBACK_NETWORKS, resolveHost } from "../../src/webhooks/addresses.ts"
 import type { FixedEndpoint } from "../../src/webhooks/endpoint.ts";
 import { createWebhooks } from "../../src/webhooks/webhooks.ts";
 import { draftOf } from "../contract/store-fixture.ts";
+import { commandOf } from "../contract/store-inbox-fixture.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import { type Receiver, startReceiver } from "./receiver.ts";
 
@@ -390,6 +391,31 @@ t.test("after feed.gap, a rejected first request is halved until it is accepted"
   );
   const sizes = receiver.requests.slice(before).map(({ events }) => events.length);
   t.strictSame(sizes.slice(-7), [4, 2, 1, 1, 2, 1, 1], "each request is sent once");
+});
+
+t.test("a rejected gap of on-demand events becomes a failure, and the others arrive", async (t) => {
+  const { store, webhooks, restart } = await startWebhooks(t);
+  const receiver = await startReceiver(t);
+  receiver.reply = ({ events }) => (events.some(({ type }) => type === "feed.gap") ? 422 : 204);
+  await store.setDemand({ feed: true, session: false, command: true });
+  await store.append(inGroup("g"));
+  for (let at = 0; at < 40; at++) {
+    await store.appendCommand(commandOf());
+    await store.checkpoint(); // a trim removes only what a checkpoint has written
+  }
+  const bytes = await store.eventBytes();
+  await store.trimEvents({ beforeMs: 0, maxBytes: bytes, held: undefined });
+  const { rows } = await store.readEvents(bucketOf("2:g"), EVENTS_START, 100);
+  const left = rows.filter(({ type }) => type === "command.sent").length;
+  t.ok(left > 0 && left < 40, `${left} of 40 on-demand events are left`);
+  const batch = { max: 100, waitMs: 0 };
+  const record = recordOf(receiver.url, { from: FEED_START, types: ["command.sent"], batch });
+  await store.putWebhook("behind", record, 0, 9);
+  await webhooks.close();
+  const next = restart();
+  await receiver.until(() => receiver.events.length === left);
+  const failures = await next.failures("behind");
+  t.match(failures, [{ event: { type: "feed.gap" }, attempts: 5, status: 422 }]);
 });
 
 t.test("after a restore changed its last event, a webhook reads the feed only once", async (t) => {
