@@ -56,6 +56,8 @@ export interface Batch {
    * already accepted a request that began after the first failure.
    */
   readonly awaitsMs?: number;
+  /** True if the content of the batch may be the cause of the last failure. */
+  readonly isSuspect?: boolean;
   /** `feed.gap` event. Set if the batch contains only this event and none from the feed. */
   readonly gap?: WebhookEvent;
 }
@@ -168,6 +170,7 @@ export function stepAfter(
     kind: "retry",
     batch: {
       ...{ ...rest, attempts, failingSinceMs, failedForMs, triedMs: steadyMs, dueMs },
+      isSuspect: mayBePoison,
       ...(isEndpointDown && { awaitsMs: nowMs }),
     },
   };

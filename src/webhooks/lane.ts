@@ -129,6 +129,12 @@ export class Lane {
     return this.#state.batches[0]?.after ?? this.#state.position;
   }
 
+  /** True if the first batch is a single event that has failed often enough to be parked. */
+  get isStuck(): boolean {
+    const [head] = this.#state.batches;
+    return head !== undefined && isJudged(head);
+  }
+
   /** True if another batch may be formed. */
   get mayForm(): boolean {
     return this.#state.batches.length < this.#maxBatches();
@@ -238,10 +244,8 @@ export class Lane {
   }
 
   #maxBatches(): number {
-    const [head] = this.#state.batches;
     // A second batch shows whether the endpoint accepts events other than the one that fails.
-    const isStuck = head !== undefined && isJudged(head);
-    return Math.max(isStuck ? 2 : 1, maxBatches(this.#ports.settings().order));
+    return Math.max(this.isStuck ? 2 : 1, maxBatches(this.#ports.settings().order));
   }
 
   /** Sends a batch. `formed` contains its events if they have just been read. */
@@ -397,8 +401,8 @@ function isSubjectIn(events: readonly PlacedEvent[], other: PlacedEvent | undefi
 }
 
 /** Returns true if the batch is a single event that has failed often enough to be parked. */
-function isJudged({ count, attempts }: Batch): boolean {
-  return count === 1 && attempts >= ISOLATED_ATTEMPTS;
+function isJudged({ count, attempts, isSuspect }: Batch): boolean {
+  return count === 1 && attempts >= ISOLATED_ATTEMPTS && isSuspect === true;
 }
 
 /**

@@ -107,8 +107,8 @@ interface LaneSet {
   readonly lanes: readonly Lane[];
   readonly gaps: Lane;
   announcing: Promise<unknown>;
-  /** True while the `gaps` lane is delivering. */
-  isGapOpen: boolean;
+  /** Resolves when the `gaps` lane has delivered its batches. `undefined` if it has none. */
+  delivering: Promise<void> | undefined;
 }
 
 export class Runner {
@@ -270,7 +270,7 @@ export class Runner {
       );
     };
     const set: LaneSet = {
-      ...{ name: delivery, replay, announcing: Promise.resolve(), isGapOpen: false },
+      ...{ name: delivery, replay, announcing: Promise.resolve(), delivering: undefined },
       lanes: Array.from({ length: PARTITIONS }, (_, at) =>
         createLane(at, from[at] ?? EVENTS_START, endOf(at)),
       ),
@@ -283,27 +283,33 @@ export class Runner {
       return done;
     });
     if (replay === undefined) return;
-    void Promise.all(running).then(() => this.#endReplay(replay));
+    void Promise.all(running).then(async () => {
+      await set.delivering;
+      await this.#endReplay(replay);
+    });
   }
 
-  /** Delivers the announced gaps. The other lanes of the set wait until all gaps are delivered. */
+  /**
+   * Delivers the announced gaps. The other lanes of the set wait until all gaps are delivered, or
+   * until the receiver has often failed because of a gap (see `isBlockedBy`).
+   */
   #runGaps(set: LaneSet): void {
-    const { name, gaps, isGapOpen } = set;
-    if (isGapOpen || gaps.state.batches.length === 0) return;
-    set.isGapOpen = true;
+    const { name, gaps, delivering } = set;
+    if (delivering !== undefined || gaps.state.batches.length === 0) return;
     const done = this.#run(gaps, { partition: undefined, end: 0, gaps: undefined });
     this.#lanes.set(stateName(name, GAPS), { lane: gaps, done });
-    void done.then(() => {
-      set.isGapOpen = false;
-      if (this.#isStopping) return;
+    set.delivering = done.then(() => {
+      set.delivering = undefined;
+      if (this.#isStopping) return undefined;
       this.#runGaps(set);
       this.#wakeAll();
+      return set.delivering;
     });
   }
 
   /**
    * Announces a gap that a lane has found, together with the gaps of the other lanes, in one event.
-   * Returns true if no such event is left to deliver, so that the lane may continue.
+   * Returns true if the lane need not wait for such an event, so that it may continue.
    */
   #announce(set: LaneSet, partition: number, after: Position): Promise<boolean> {
     const announcement = set.announcing.then(async () => {
@@ -312,7 +318,7 @@ export class Runner {
         const places = set.lanes.map(({ accepted }, at) => (at === partition ? after : accepted));
         await this.#announceAll(set, places);
       }
-      return set.gaps.state.batches.length === 0;
+      return !isBlockedBy(set.gaps);
     });
     set.announcing = announcement.catch(() => {});
     return announcement;
@@ -408,14 +414,14 @@ export class Runner {
       /** The lane's partition, or `undefined` for the lane that announces gaps. */
       readonly partition: number | undefined;
       readonly end: number | undefined;
-      /** Lane whose batches must be delivered first. */
+      /** Lane whose batches are delivered first. */
       readonly gaps: Lane | undefined;
     },
   ): Promise<void> {
     // Time on the monotonic clock until which unsent events may wait for further events.
     let fillUntilMs = Number.NEGATIVE_INFINITY;
     while (!this.#isStopping) {
-      const mustWait = gaps !== undefined && gaps.state.batches.length > 0;
+      const mustWait = gaps !== undefined && isBlockedBy(gaps);
       const { waitMs, notices, startedMs } = mustWait
         ? NO_TURN
         : await this.#turn(lane, partition, fillUntilMs);
@@ -695,6 +701,14 @@ export function acceptedPositions(
     const { batches, position }: PartitionState = JSON.parse(text); // as written by a runner
     return batches[0]?.after ?? position;
   });
+}
+
+/**
+ * Returns true if the events after the gaps must wait. They do not wait for a gap that has failed
+ * often enough to be parked, because it is parked only if the receiver accepts other events.
+ */
+function isBlockedBy(gaps: Lane): boolean {
+  return gaps.state.batches.length > 0 && !gaps.isStuck;
 }
 
 /** Result of a turn that did nothing. */

@@ -418,6 +418,33 @@ t.test("a rejected gap of on-demand events becomes a failure, and the others arr
   t.match(failures, [{ event: { type: "feed.gap" }, attempts: 5, status: 422 }]);
 });
 
+t.test("feed.gap becomes a failure if the receiver fails only because of feed.gap", async (t) => {
+  const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
+    async webhookTexts(id, kind) {
+      return withAttempts(await original.webhookTexts(id, kind), 4, 0);
+    },
+  }));
+  const receiver = await startReceiver(t);
+  receiver.reply = ({ events }) => (events[0]?.type === "feed.gap" ? 500 : 204);
+  await store.append(inGroup("g"));
+  await removeEvents(store, 1);
+  await store.append(inGroup("g"));
+  const batch = { max: 2, waitMs: 0 };
+  const record = recordOf(receiver.url, { from: FEED_START, types: ["message.stored"], batch });
+  await store.putWebhook("behind", record, 0, 9);
+  await webhooks.close();
+  const first = restart();
+  const states = async () => [...(await store.webhookTexts("behind", "state")).values()].join();
+  while (!(await states()).includes('"attempts":1')) await turn();
+  t.strictSame(receiver.events, [], "the event waits at first");
+  await first.close();
+  const next = restart();
+  await receiver.until(() => receiver.events.length === 1);
+  while ((await store.webhookTexts("behind", "parked")).size === 0) await turn();
+  const failures = await next.failures("behind");
+  t.match(failures, [{ event: { type: "feed.gap" }, attempts: 6, status: 500 }]);
+});
+
 t.test("after a restore changed its last event, a webhook reads the feed only once", async (t) => {
   let reads = 0;
   let ticks = 0;
