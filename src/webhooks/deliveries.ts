@@ -71,10 +71,18 @@ export interface PartitionState {
    */
   readonly batches: readonly Batch[];
   /**
-   * Position in each partition after which a gap was found. Set only in the state that announces
-   * gaps.
+   * The last gap that was announced in each partition, `null` if there is none. Set only in the
+   * state that announces gaps.
    */
-  readonly announced?: readonly Position[];
+  readonly announced?: readonly (Gap | null)[];
+}
+
+/** Events that are missing from a partition. */
+export interface Gap {
+  /** Position after which they are missing. */
+  readonly after: Position;
+  /** Position after the gap. */
+  readonly end: Position;
 }
 
 /** Maximum number of open batches per partition with the order `none`. */

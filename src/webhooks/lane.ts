@@ -8,6 +8,7 @@ import {
   type Batch,
   type BatchSettings,
   dueBatches,
+  type Gap,
   maxBatches,
   type PartitionState,
   restarted,
@@ -195,8 +196,8 @@ export class Lane {
     });
   }
 
-  /** Stores that gaps were found after the positions, and the batch that announces them. */
-  async putGap(batch: Batch | undefined, announced: readonly Position[]): Promise<void> {
+  /** Stores the gaps that have been announced, and the batch that announces the new ones. */
+  async putGap(batch: Batch | undefined, announced: readonly (Gap | null)[]): Promise<void> {
     const added = batch === undefined ? [] : [batch];
     await this.#change((state) => ({ ...state, announced, batches: [...state.batches, ...added] }));
   }

@@ -313,8 +313,7 @@ export class Runner {
    */
   #announce(set: LaneSet, partition: number, after: Position): Promise<boolean> {
     const announcement = set.announcing.then(async () => {
-      const { announced = [] } = set.gaps.state;
-      if (!isSamePosition(announced[partition], after)) {
+      if ((await this.#gapAfter(set, partition, after)) !== undefined) {
         const places = set.lanes.map(({ accepted }, at) => (at === partition ? after : accepted));
         await this.#announceAll(set, places);
       }
@@ -324,32 +323,37 @@ export class Runner {
     return announcement;
   }
 
-  /** Announces the gaps after the positions, except gaps that have already been announced. */
+  /** Announces the gaps after the positions, except what has already been announced. */
   async #announceAll(set: LaneSet, places: readonly Position[]): Promise<void> {
     const { announced = [] } = set.gaps.state;
     const gapsByPartition = await Promise.all(
-      places.map((place, at) =>
-        isSamePosition(announced[at], place) ? undefined : this.#gapAfter(set, at, place),
-      ),
+      places.map((place, at) => this.#gapAfter(set, at, place)),
     );
     const gaps = gapsByPartition.filter((gap) => gap !== undefined);
     const [first] = gaps;
     if (first === undefined) return;
-    const count = gaps.reduce((sum, { data }) => sum + Number(data.count), 0);
-    const next = places.map((place, at) =>
-      gapsByPartition[at] === undefined ? (announced[at] ?? NOWHERE) : place,
+    const count = gaps.reduce((sum, { event }) => sum + Number(event.data.count), 0);
+    const next = gapsByPartition.map((gap, at) =>
+      gap === undefined ? (announced[at] ?? null) : { after: gap.after, end: gap.end },
     );
-    const batch = this.#gapBatch({ ...first, data: { ...first.data, count } });
+    const { event } = first;
+    const batch = this.#gapBatch({ ...event, data: { ...event.data, count } });
     await set.gaps.putGap(batch, next);
     if (set.replay === undefined) this.#ports.onLost(count);
     this.#runGaps(set);
   }
 
-  async #gapAfter({ replay }: LaneSet, partition: number, after: Position) {
+  /**
+   * Returns the gap after a position. If a gap after the position has already been announced, it
+   * can have grown since then, and only the events that were lost since then are returned.
+   */
+  async #gapAfter({ replay, gaps }: LaneSet, partition: number, after: Position) {
     const { types, channels } = this.#endpoint.settings;
     const through = replay?.before[partition]?.number;
-    const page = await this.#ports.read(partition, after, { types, channels, limit: 1, through });
-    return page.gap;
+    const earlier = gaps.state.announced?.[partition];
+    const from = isSamePosition(earlier?.after, after) ? (earlier?.end ?? after) : after;
+    const page = await this.#ports.read(partition, from, { types, channels, limit: 1, through });
+    return page.gap && { event: page.gap, after, end: page.start };
   }
 
   /**
@@ -713,9 +717,6 @@ function isBlockedBy(gaps: Lane): boolean {
 
 /** Result of a turn that did nothing. */
 const NO_TURN = { waitMs: ERROR_PAUSE_MS, notices: 0, startedMs: 0 };
-
-/** Entry in `announced` for a partition without an announced gap. */
-const NOWHERE: Position = { number: -1, id: 0 };
 
 /** Page of the lane that announces gaps, which reads nothing. */
 const NO_EVENTS: FeedPage = {

@@ -418,6 +418,32 @@ t.test("a rejected gap of on-demand events becomes a failure, and the others arr
   t.match(failures, [{ event: { type: "feed.gap" }, attempts: 5, status: 422 }]);
 });
 
+t.test("events that are removed while feed.gap waits are announced too", async (t) => {
+  const { store, webhooks, lost } = await startWebhooks(t);
+  const receiver = await startReceiver(t);
+  receiver.reply = () => 503;
+  await webhooks.create({ url: receiver.url, batch: { max: 2, waitMs: 0 } });
+  await store.append(inGroup("g"));
+  await receiver.until(() => receiver.requests.length > 0);
+  await removeEvents(store, 1);
+  await store.append(inGroup("g"));
+  await receiver.until(() =>
+    receiver.requests.some(({ events }) => events[0]?.type === "feed.gap"),
+  );
+  await store.append(inGroup("g"));
+  await removeEvents(store, 2);
+  await store.append(inGroup("g"));
+  receiver.reply = () => 204;
+  await receiver.until(() => receiver.events.length === 3);
+  const events = receiver.events.map(({ type, data }) => [type, data.count ?? data.message_seq]);
+  const announced = [
+    ["feed.gap", 1],
+    ["feed.gap", 2],
+  ];
+  t.strictSame(events, [...announced, ["message.stored", 4]]);
+  t.strictSame(lost, [1, 2]);
+});
+
 t.test("feed.gap becomes a failure if the receiver fails only because of feed.gap", async (t) => {
   const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
     async webhookTexts(id, kind) {
