@@ -16,7 +16,8 @@ interface OutgoingReply {
 }
 
 interface OutgoingLimits {
-  readonly connections: number;
+  /** Maximum number of connections to one host. Absent means no limit. */
+  readonly connections?: number;
   /** Time limit for one request, including its complete reply. */
   readonly timeoutMs: number;
   readonly maxReplyBytes: number;
@@ -99,7 +100,7 @@ export class Outgoing {
     buildConnector,
     request,
   }: Pick<typeof import("undici"), "Agent" | "buildConnector" | "request">): HttpClient {
-    const { connections, connector } = this.#limits;
+    const { connections = null, connector } = this.#limits;
     const connect = connector?.(buildConnector);
     const dispatcher = new Agent({ connections, pipelining: 1, ...(connect && { connect }) });
     return { request, dispatcher };

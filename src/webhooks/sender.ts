@@ -45,15 +45,15 @@ export function createSender({
   rules,
   resolve,
   timeoutMs,
-  maxConnections,
 }: {
   readonly rules: AddressRules;
   readonly resolve: Resolve;
   readonly timeoutMs: number;
-  readonly maxConnections: number;
 }): Sender {
+  // The number of connections has no limit, because a webhook must not wait for the replies to other
+  // webhooks with the same host. `MAX_IN_FLIGHT` limits the requests of each webhook.
   const outgoing = new Outgoing({
-    ...{ connections: maxConnections, timeoutMs, maxReplyBytes: MAX_REPLY_BYTES },
+    ...{ timeoutMs, maxReplyBytes: MAX_REPLY_BYTES },
     connector: connectorCreator(
       (address, isEncrypted) => rules.refusal(address, isEncrypted),
       resolve,

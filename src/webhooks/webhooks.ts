@@ -48,8 +48,6 @@ const SECRET_BYTES = 32;
  * that the other nodes have read a new endpoint before its first lease can expire.
  */
 const IDLE_TICK_MS = 5000;
-/** Maximum number of connections to an endpoint's host. */
-const MAX_CONNECTIONS = 16;
 const KEPT_ATTEMPTS = 1000;
 /** Interval at which a node records that its configuration has a fixed endpoint. */
 const SEEN_INTERVAL_MS = 3_600_000;
@@ -171,7 +169,7 @@ class WebhookDispatch implements WebhookService {
     this.#ports = ports;
     this.#tail = new FeedTail(ports.store);
     this.#rules = new AddressRules(allowNetworks);
-    const shared = { resolve, timeoutMs, maxConnections: MAX_CONNECTIONS };
+    const shared = { resolve, timeoutMs };
     this.#senders = {
       fixed: createSender({ ...shared, rules: new AddressRules("all") }),
       created: createSender({ ...shared, rules: this.#rules }),

@@ -550,6 +550,30 @@ t.test("a node delivers events to its webhooks", async (t) => {
     await other.until(() => other.events.length === 2);
     t.equal(hanging.requests.length, 1, "the hanging receiver still has its first request");
   });
+
+  t.test("webhooks that hang do not delay another webhook with the same host", async (t) => {
+    const receiver = await startReceiver(t);
+    receiver.reply = () => (receiver.urls.at(-1)?.endsWith("hangs") ? undefined : 204);
+    const create = async (query: string) => {
+      const url = `${receiver.url}?${query}`;
+      const batch = { max: 1, waitMs: 0 };
+      const { body } = await world.call("POST", "/webhooks", {
+        ...{ url, types: ["message.stored"], batch },
+      });
+      t.teardown(() => world.call("DELETE", `/webhooks/${body.id}`));
+      return body.id as string;
+    };
+    const hanging = await Promise.all(["hangs", "hangs", "hangs"].map(create));
+    await Promise.all(Array.from({ length: 60 }, (_, at) => world.send(`channel-${at}`, "first")));
+    await receiver.until(() => receiver.requests.length >= 3 * 8);
+    await create("replies");
+    await world.send("jan", "second");
+    await receiver.until(() => receiver.events.length === 1);
+    for (const id of hanging) {
+      const { body } = await world.call("GET", `/webhooks/${id}/attempts`);
+      t.strictSame(body.attempts, [], "the requests still wait for their replies");
+    }
+  });
 });
 
 t.test("events arrive in order after any failure of the receiver", async (t) => {

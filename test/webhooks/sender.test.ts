@@ -182,7 +182,7 @@ function senderFor(
     timeoutMs = 20_000,
   }: Partial<Parameters<typeof createSender>[0]> = {},
 ) {
-  const sender = createSender({ rules, resolve, timeoutMs, maxConnections: 2 });
+  const sender = createSender({ rules, resolve, timeoutMs });
   t.teardown(() => sender.close());
   return (url: string) => sender.send({ url, headers: {}, body: "{}" });
 }
