@@ -43,7 +43,7 @@ export interface HookPorts {
 const FAILURES_IN_ROW = 10;
 const WINDOW = 100;
 const OPEN_MS = 5000;
-/** Maximum share of `maxInFlight` that one user's calls may take. */
+/** Maximum share of the calls in progress, and of the waiting calls, that one user may have. */
 const USER_SHARE = 1 / 8;
 /** Maximum number of waiting calls, as a multiple of `maxInFlight`. */
 const WAITING_FACTOR = 16;
@@ -105,7 +105,7 @@ export class HookCaller {
     this.#breaker = new CircuitBreaker(limits, () => performance.now(), ports.onOpened);
     const maxWaiting = maxInFlight * WAITING_FACTOR;
     this.#permits = new FairSemaphore(maxInFlight, maxWaiting, overloaded);
-    this.#users = new KeyedWindow(Math.max(1, Math.floor(maxInFlight * USER_SHARE)), maxWaiting);
+    this.#users = new KeyedWindow(userShareOf(maxInFlight), userShareOf(maxWaiting));
   }
 
   /** Number of calls that wait or are in progress. */
@@ -226,6 +226,10 @@ export class HookCaller {
   async close(): Promise<void> {
     await this.#outgoing.close();
   }
+}
+
+function userShareOf(calls: number): number {
+  return Math.max(1, Math.floor(calls * USER_SHARE));
 }
 
 function toFailure(error: unknown): never {

@@ -279,6 +279,34 @@ t.test("a send hook that hangs delays only the messages that it checks", async (
   t.equal((await untilReceived(member, 40)).length, 40);
 });
 
+// Covers [feature: Hooks]
+t.test("two users cannot fill the queue of the send hook", async (t) => {
+  reset();
+  const small = await startWorld(t, { ...HOOK_SETTINGS, JINDOU_HOOKS_SEND_MAX_IN_FLIGHT: "5" });
+  let release = () => {};
+  const released = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  hook.decide = async (question) => {
+    if (question.data.from_uid !== "eve") await released;
+    return { allow: true };
+  };
+  const [ann, ben, eve] = [
+    await small.join(t, "ann"),
+    await small.join(t, "ben"),
+    await small.join(t, "eve"),
+  ];
+  const sendMany = (client: NativeClient) =>
+    range(1, 81).map((number) => outcomeOf(client.send(person(`user-${number}`), "slow")));
+  const sends = [ann, ben].flatMap(sendMany);
+  await Promise.all([ann.ping(), ben.ping()]);
+  t.equal(await outcomeOf(eve.send(person("ann"), "fine")), "ok", "a third user may send");
+  release();
+  const outcomes = await Promise.all(sends);
+  t.ok(outcomes.includes("ok"));
+  t.ok(outcomes.includes("try again"), "messages beyond a user's share are refused");
+});
+
 t.test("the rights of the session are checked again after the send hook accepts", async (t) => {
   const { ann, channel, member } = await pair(t);
   let expiresInS = 600;
