@@ -100,7 +100,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     // The managers start last, so that a generated password is not shown if the start fails.
     await managers.start();
     node.streams.start();
-    webhooks.start();
+    await webhooks.start();
     await push?.start();
     onlineSweep.start();
     node.status = "ready";

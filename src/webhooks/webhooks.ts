@@ -116,7 +116,11 @@ interface WebhooksPorts {
 }
 
 export interface WebhookService extends Webhooks {
-  start(): void;
+  /**
+   * Resolves after the first attempt to store the configured endpoints. Once an endpoint is stored,
+   * every new event is delivered to it.
+   */
+  start(): Promise<void>;
   /**
    * Returns, for each partition of the feed, the position up to which the slowest enabled endpoint
    * has accepted all events. Returns `undefined` if no endpoint is enabled.
@@ -176,8 +180,9 @@ class WebhookDispatch implements WebhookService {
     };
   }
 
-  start(): void {
+  async start(): Promise<void> {
     this.#tick();
+    await this.#ticking;
   }
 
   async neededEvents(): Promise<readonly EventPosition[] | undefined> {
@@ -477,12 +482,15 @@ class WebhookDispatch implements WebhookService {
     await Promise.all([...this.#runners.values()].map((runner) => runner.flush()));
   }
 
-  /** Stores a record for each configured endpoint that does not have one yet. */
+  /**
+   * Stores a record for each configured endpoint that does not have one yet, even while the feed is
+   * off. The endpoint therefore gets the first events after the feed was turned on.
+   */
   async #createFixed(endpoints: readonly Endpoint[]): Promise<void> {
-    const { fixed, feed, store } = this.#ports;
+    const { fixed, store } = this.#ports;
     const ids = new Set(endpoints.map(({ id }) => id));
     const added = fixed.filter(({ id }) => !ids.has(id));
-    if (added.length === 0 || !(await feed.isOn())) return;
+    if (added.length === 0) return;
     const nowMs = this.#ports.clock();
     const from = await store.newestEvents();
     for (const endpoint of added) {

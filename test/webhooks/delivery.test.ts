@@ -617,6 +617,16 @@ t.test("events arrive in order after any failure of the receiver", async (t) => 
   }
 });
 
+t.test("a configured webhook gets the first event after the feed was turned on", async (t) => {
+  const receiver = await startReceiver(t);
+  receiver.secret = SECRET;
+  const endpoint = { id: "fixed", url: receiver.url, secret: SECRET };
+  const { send } = await startWorld(t, { JINDOU_WEBHOOKS_ENDPOINTS: JSON.stringify([endpoint]) });
+  await send("kim", "first");
+  await untilEventOrTimeout(receiver);
+  t.equal(receiver.events.length, 1);
+});
+
 t.test("a configured webhook can be enabled again, but not changed", async (t) => {
   const receiver = await startReceiver(t);
   receiver.secret = SECRET;

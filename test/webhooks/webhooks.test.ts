@@ -105,7 +105,7 @@ async function startWebhooks(
       onChanged: async () => {},
     });
     t.teardown(() => webhooks.close());
-    webhooks.start();
+    void webhooks.start();
     return webhooks;
   };
   return { store, webhooks: start(), lost, restart: start };
