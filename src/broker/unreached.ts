@@ -57,8 +57,10 @@ interface Audience {
   readonly isMentionedOnly: boolean;
 }
 
-/** Number of users whose read positions are read at once. */
+/** Number of users whose memberships or read positions are read at once. */
 const USERS_PER_READ = 500;
+/** Maximum number of users that a message can mention. Later users in its list are ignored. */
+const MAX_MENTIONS = 1000;
 /** Number of groups whose members are in memory at once. */
 const GROUPS_AT_ONCE = 8;
 const NOBODY: ReadonlySet<string> = new Set();
@@ -147,8 +149,12 @@ export class Unreached {
       const uids = await store.members(channel);
       return { readSeqs: await this.#readSeqs(key, uids), isMentionedOnly: false };
     }
-    const mentioned = new Set(messages.flatMap((message) => [...mentionedBy(message)]));
-    const uids = mentioned.size === 0 ? [] : await store.membersAmong(channel, [...mentioned]);
+    const mentioned = [...new Set(messages.flatMap((message) => [...mentionedBy(message)]))];
+    const uids: string[] = [];
+    for (let at = 0; at < mentioned.length; at += USERS_PER_READ) {
+      const some = mentioned.slice(at, at + USERS_PER_READ);
+      uids.push(...(await store.membersAmong(channel, some)));
+    }
     return { readSeqs: await this.#readSeqs(key, uids, info.large), isMentionedOnly: true };
   }
 
@@ -213,7 +219,8 @@ function mentionedBy({ payload }: Message): ReadonlySet<string> {
     const content: unknown = JSON.parse(Buffer.from(payload).toString());
     const uids = (content as { mention?: { uids?: unknown } } | null)?.mention?.uids;
     if (!Array.isArray(uids)) return NOBODY;
-    return new Set(uids.filter((uid): uid is string => typeof uid === "string"));
+    const names = uids.filter((uid): uid is string => typeof uid === "string");
+    return new Set(names.slice(0, MAX_MENTIONS));
   } catch {
     return NOBODY; // a payload that is not JSON mentions nobody
   }

@@ -149,6 +149,9 @@ t.test("only mentioned members of a large group need a push notification", async
     );
     const seqs = (await eventsOf(world, key)).map(({ data }) => data.message_seq);
     t.notOk(seqs.includes(unmentioned), "a message without a mention has no event");
+    const strangers = Array.from({ length: 999 }, (_, at) => `${eve}-${at}`);
+    const crowded = await send(ann, team, mention(...strangers, ben, cat));
+    t.strictSame(await uidsOf(key, crowded), [ben], "the first 1,000 mentioned users are checked");
   }
 });
 
