@@ -290,25 +290,28 @@ class Run {
     return timestampMs + nowMs - partition.next.seenMs;
   }
 
+  /** Makes the decisions for the messages, and writes them in one or more moves of the cursor. */
   async #decide(
     partition: Partition,
     messages: readonly EventRow[],
     last: EventPosition,
   ): Promise<void> {
     const { store, unreached, onDecided } = this.#ports;
-    const decisions = await unreached.decide(messages);
-    const { chosen, users } = leading(decisions);
-    const isAll = chosen.length === decisions.length;
-    const end = isAll ? last : (chosen.at(-1)?.row ?? last);
-    const to = { number: end.number, id: end.id };
-    if (this.#isStopping || !this.#isValid()) return;
-    const events = chosen.flatMap((decision) => decision.events);
     const { lease } = this;
-    const move = { lease, from: partition.stored, to, events };
-    if (!(await store.movePushCursor(partition.at, move))) return this.#lost(partition);
-    partition.stored = to;
-    partition.read = to;
-    onDecided(chosen.length, users);
+    let decisions = await unreached.decide(messages);
+    while (decisions.length > 0) {
+      if (this.#isStopping || !this.#isValid()) return;
+      const { chosen, users } = leading(decisions);
+      decisions = decisions.slice(chosen.length);
+      const end = decisions.length === 0 ? last : (chosen.at(-1)?.row ?? last);
+      const to = { number: end.number, id: end.id };
+      const events = chosen.flatMap((decision) => decision.events);
+      const move = { lease, from: partition.stored, to, events };
+      if (!(await store.movePushCursor(partition.at, move))) return this.#lost(partition);
+      partition.stored = to;
+      partition.read = to;
+      onDecided(chosen.length, users);
+    }
   }
 
   /**
