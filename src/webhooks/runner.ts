@@ -6,7 +6,7 @@
 import type { EventPosition as Position } from "../broker/event-ports.ts";
 import { EVENTS_START, EVENT_PARTITIONS as PARTITIONS } from "../broker/event-ports.ts";
 import type { Lease } from "../broker/lease-ports.ts";
-import type { WebhookLease, WebhookStore } from "../broker/webhook-ports.ts";
+import type { WebhookFormat, WebhookLease, WebhookStore } from "../broker/webhook-ports.ts";
 import { CoalescedTask } from "../lib/coalesced-task.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import { type Batch, type PartitionState, restarted, resumed } from "./deliveries.ts";
@@ -77,6 +77,8 @@ export interface ParkedText {
   readonly event: ParkedEvent["event"];
   readonly partition: number;
   readonly number: number;
+  readonly format: WebhookFormat;
+  readonly isSingle: boolean;
   /** Time at which the event's batch was formed. The body of the request contains this time. */
   readonly formedMs: number;
   readonly parkedMs: number;
@@ -599,8 +601,9 @@ export class Runner {
     partition: number,
   ): readonly [string, string] {
     const { status, error, reply } = outcome;
+    const { format, isSingle } = batch.settings;
     const text: ParkedText = {
-      ...{ event, partition, number: batch.first },
+      ...{ event, partition, number: batch.first, format, isSingle },
       ...{ formedMs: batch.formedMs, parkedMs: this.#ports.now() },
       ...{ attempts: batch.attempts + 1, status, error, reply },
     };

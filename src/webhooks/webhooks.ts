@@ -348,12 +348,11 @@ class WebhookDispatch implements WebhookService {
     const text = (await store.webhookTexts(id, "parked")).get(eventId);
     if (text === undefined) return { refusal: "webhook_failure_not_found" };
     const parked: ParkedText = JSON.parse(text); // as written by a runner
-    const { settings } = endpoint;
-    const isSingle = settings.batch.max === 1;
-    const { partition, number, event, formedMs } = parked;
+    // The settings may have changed, but each attempt has the same id and bytes.
+    const { partition, number, event, format, isSingle, formedMs } = parked;
     const attempt = await this.#sendNow(endpoint, {
       id: isSingle ? eventId : `${partition}-${number}-${number}`,
-      request: this.#formatOf(settings.format).format([encodeEvent(event)], {
+      request: this.#formatOf(format).format([encodeEvent(event)], {
         isSingle,
         timestamp: new Date(formedMs).toISOString(),
       }),

@@ -228,6 +228,22 @@ t.test("a node delivers events to its webhooks", async (t) => {
     t.strictSame(textsOf(streamed), received, "server-sent events are the same");
   });
 
+  t.test("a retry of a failure has the format of the earlier attempts", async (t) => {
+    const receiver = await world.webhook(t, { types: ["channel.created"] });
+    receiver.reply = () => 422;
+    await world.call("POST", "/channel", { channel_id: "rejected", channel_type: 2 });
+    const path = `/webhooks/${receiver.webhookId}`;
+    const failures = async () => (await world.call("GET", `${path}/failures`)).body.failures;
+    await until(async () => (await failures()).length === 1);
+    await world.call("PATCH", path, { format: "wukongim", batch: { max: 1 } });
+    receiver.reply = () => 204;
+    const [failure] = await failures();
+    await world.call("POST", `${path}/failures/${failure.event_id}/retry`);
+    const contents = new Set(receiver.requests.map(({ id, body }) => `${id} ${body}`));
+    t.equal(contents.size, 1, "each attempt has the same id and bytes");
+    t.equal(receiver.requests.length, 6);
+  });
+
   t.test(
     "a failure that one retry delivered is not listed after another retry failed",
     async (t) => {
