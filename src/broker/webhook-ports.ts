@@ -212,7 +212,7 @@ export interface WebhookStore {
   /**
    * Atomically changes texts. Returns false and changes nothing if the endpoint was removed, or if
    * another owner has acquired the lease in the meantime. If `target` is not a lease, only the
-   * removal of the endpoint is checked.
+   * removal of the endpoint is checked, and texts that are not stored are not added.
    */
   saveWebhookTexts(
     target: WebhookLease | { readonly webhookId: string },

@@ -361,10 +361,9 @@ class WebhookDispatch implements WebhookService {
     if ("refusal" in attempt) return attempt;
     const { status, error, reply } = attempt;
     const isAccepted = status >= 200 && status < 300;
-    // Another retry of the event may have been accepted in the meantime.
-    if (!isAccepted && !(await store.webhookTexts(id, "parked")).has(eventId)) return attempt;
     const next: ParkedText = { ...parked, attempts: parked.attempts + 1, status, error, reply };
     const change = isAccepted ? undefined : JSON.stringify(next);
+    // Another retry of the event may have been accepted in the meantime. The event is not added again.
     await store.saveWebhookTexts({ webhookId: id }, { parked: new Map([[eventId, change]]) });
     // The new version makes the delivering node count the parked events again.
     if (isAccepted) await this.#change(id, (unchanged) => unchanged);

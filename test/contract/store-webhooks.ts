@@ -59,8 +59,13 @@ export async function webhooks(t: Test, createFixture: FixtureFactory): Promise<
       ];
       t.strictSame(await texts("state"), [["live/2", "two"]]);
       t.strictSame(await texts("parked"), [["event", "parked"]]);
-      await store.saveWebhookTexts({ webhookId: "a" }, { parked: new Map([["event", undefined]]) });
-      t.strictSame(await texts("parked"), [], "a call needs no lease");
+      const change = (text: string | undefined) =>
+        store.saveWebhookTexts({ webhookId: "a" }, { parked: new Map([["event", text]]) });
+      await change("again");
+      t.strictSame(await texts("parked"), [["event", "again"]], "a call needs no lease");
+      await change(undefined);
+      await change("late");
+      t.strictSame(await texts("parked"), [], "a call without a lease adds no text");
       await store.addWebhookAttempts("a", ["1"], 3);
       await fixture.reopen();
       t.strictSame(await texts("state"), [["live/2", "two"]], "the same after a restart");

@@ -119,8 +119,9 @@ async function people(store: Store): Promise<void> {
     await store.putSigningKeyOnce({ number, secret: hashOf(`key ${number}`), createdAtMs: number });
   for (const id of ["wh_1", "wh_2"]) await store.putWebhook(id, `{"id":"${id}"}`, 0, 10);
   await store.putWebhook("wh_2", '{"changed":1}', 1, 10);
+  const [lease] = await store.acquireWebhookLeases(["wh_1"], "me", 60_000);
   await store.saveWebhookTexts(
-    { webhookId: "wh_1" },
+    { webhookId: "wh_1", token: lease?.token ?? 0 },
     {
       state: new Map([
         ["live/0", "first"],

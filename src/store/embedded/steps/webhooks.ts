@@ -30,10 +30,13 @@ export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
     return table.doesExist(["settings", id, ""]);
   }
 
-  function putTexts(kind: WebhookTextKind, id: string, changes: TextChanges) {
-    for (const [name, text] of changes)
-      if (text === undefined) void table.remove([kind, id, name]);
-      else void table.put([kind, id, name], [VERSION, text]);
+  /** Changes texts. Adds a text only if `mayAdd` is true. */
+  function putTexts(kind: WebhookTextKind, id: string, changes: TextChanges, mayAdd: boolean) {
+    for (const [name, text] of changes) {
+      const key = [kind, id, name];
+      if (text === undefined) void table.remove(key);
+      else if (mayAdd || table.doesExist(key)) void table.put(key, [VERSION, text]);
+    }
   }
 
   return {
@@ -88,9 +91,10 @@ export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
         () => {
           const { webhookId: id } = target;
           if (!exists(id)) return false;
-          if ("token" in target && !leases.isHeld(webhookLeaseName(id))) return false;
-          putTexts("state", id, state);
-          putTexts("parked", id, parked);
+          const hasLease = "token" in target;
+          if (hasLease && !leases.isHeld(webhookLeaseName(id))) return false;
+          putTexts("state", id, state, hasLease);
+          putTexts("parked", id, parked, hasLease);
           return true;
         },
         // A save without parked events must succeed on a full disk, because old events can be

@@ -2,7 +2,7 @@
 -- acquired its lease.
 --
 -- ARGV   id           of the endpoint
---        token        of the lease, '' if the lease does not matter
+--        token        of the lease, '' if the lease does not matter: only stored texts are changed
 --        state_count  number of fields of `state` to change
 --        then for each change the field and its text, '' to remove the field; the changes of `state`
 --        come first
@@ -18,7 +18,7 @@ for at = FIRST_CHANGE, #ARGV, 2 do
   local field, text = ARGV[at], ARGV[at + 1]
   if text == '' then
     redis.call('HDEL', key, field)
-  else
+  elseif token ~= '' or redis.call('HEXISTS', key, field) == 1 then
     redis.call('HSET', key, field, text)
   end
 end
