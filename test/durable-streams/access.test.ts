@@ -8,6 +8,8 @@ import { type Call, callAt, type Reply } from "./http-client.ts";
 
 const JSON_TYPE = { "content-type": "application/json" };
 const TOKEN = { token: "0123456789abcdef" };
+/** Each header that may carry a credential or name the user. */
+const VARY = "authorization, token, origin, x-uid, x-uid*, x-token, x-token*, x-device-flag";
 const LISTED = "https://app.example";
 /** Number of wrong signatures after which a network is slowed down, by default. */
 const MAX_GUESSES = 20;
@@ -73,7 +75,7 @@ t.test("a backend with a credential uses streams on both listeners", async (t) =
     t.equal(read.text, "[1,2]");
     t.match(read.headers, {
       "cache-control": /^private, max-age=60/,
-      vary: "Authorization, Origin",
+      vary: VARY,
     });
     const tail = await call(`${path}?offset=now`, { headers: TOKEN });
     t.equal(tail.headers["cache-control"], "private, no-store");
@@ -95,7 +97,7 @@ t.test(
       t.equal(read.text, "[1]");
       t.match(read.headers, {
         "cache-control": /^private, max-age=60/,
-        vary: "Authorization, Origin",
+        vary: VARY,
         "access-control-allow-origin": "*",
       });
       t.equal((await call(url, { method: "HEAD" })).status, 200);

@@ -3,6 +3,7 @@
 import { formatOffset, type LogOffset } from "../../broker/log-frame.ts";
 import type { HttpReply } from "../../transport/types.ts";
 import { errorReply } from "../errors.ts";
+import { VIEWER_HEADERS } from "../stream-request.ts";
 
 const NEXT_OFFSET = "stream-next-offset";
 export const UP_TO_DATE = "stream-up-to-date";
@@ -50,7 +51,7 @@ export const STREAM_REPLY_HEADERS: Readonly<Record<string, string>> = Object.fre
   "cross-origin-resource-policy": "cross-origin",
   "access-control-allow-origin": "*",
   "access-control-expose-headers": EXPOSED.join(", "),
-  vary: "Authorization, Origin",
+  vary: ["authorization", "token", "origin", ...VIEWER_HEADERS].join(", "),
 });
 
 type Headers = Readonly<Record<string, string>>;
