@@ -215,6 +215,20 @@ t.test("the error of a fork without a source names the header that was sent", as
   }
 });
 
+t.test("a long poll that waits at the end of a stream must not be cached", async (t) => {
+  const path = "/v1/stream/not-cached";
+  const created = await put(path, "[1]");
+  const polls = ["now", created.headers["stream-next-offset"]].map((offset) =>
+    call(`${path}?offset=${offset}&live=long-poll`, { headers: { "if-none-match": "*" } }),
+  );
+  await until(async () => (await metric(broker, "jindou_log_readers")) === 2);
+  t.equal((await post(path, "[2]")).status, 204);
+  const [fromTail, fromOffset] = await Promise.all(polls);
+  t.match(fromTail, { status: 200, text: "[2]", headers: { "cache-control": /no-store$/ } });
+  t.notOk(fromTail?.headers.etag);
+  t.match(fromOffset, { status: 304, headers: { "cache-control": /max-age=60/ } });
+});
+
 t.test("a waiting reader is notified when its stream is deleted", async (t) => {
   const path = "/v1/stream/deleted";
   t.equal((await put(path, "[1]")).status, 201);

@@ -111,23 +111,13 @@ export function createReadCalls(ports: ReadPorts) {
     const isUpToDate = isSameOffset(next, head.tail);
     const closed = isUpToDate ? head.closed : undefined;
     const batch = { incarnation: head.incarnation, start, next, pieces, isUpToDate, closed };
-    if (from === undefined)
-      return {
-        status: 200,
-        headers: {
-          ...batchHeaders(batch),
-          "content-type": head.contentType,
-          "cache-control": caller.kind === "anonymous" ? "no-store" : "private, no-store",
-        },
-        body: bodyOf([], head.contentType),
-      };
-    return cacheableReply(batch, head, { request, caller, headers: {} });
+    return batchReply(batch, head, { request, caller, from, headers: {} });
   }
 
   /** Replies with the first frames after the offset, or with 204 after `longPollMs`. */
   async function longPoll(
     request: HttpRequest,
-    { cursor }: ReadPlace,
+    { from, cursor }: ReadPlace,
     {
       head,
       caller,
@@ -154,8 +144,8 @@ export function createReadCalls(ports: ReadPorts) {
     const headers = { [CURSOR]: liveCursor(clock(), cursor) };
     const { closed, next, pieces, isUpToDate } = outcome;
     if (hasRecords(pieces, contentType))
-      return cacheableReply(outcome, head, {
-        ...{ request, caller },
+      return batchReply(outcome, head, {
+        ...{ request, caller, from },
         headers: closed === undefined ? headers : {},
       });
     return streamReply(204, {
@@ -281,25 +271,32 @@ function headReply(head: LogHead | "missing" | "deleted"): HttpReply {
   });
 }
 
-function cacheableReply(
+/**
+ * Returns the reply with a batch of frames. A reply to a read from the tail must not be cached,
+ * because the tail moves, but the URL stays the same.
+ */
+function batchReply(
   batch: LogBatch,
   { contentType }: TypedHead,
   {
     request,
     caller,
+    from,
     headers,
   }: {
     readonly request: HttpRequest;
     readonly caller: StreamCaller;
+    readonly from: LogOffset | undefined;
     readonly headers: Readonly<Record<string, string>>;
   },
 ): HttpReply {
+  const scope = caller.kind === "anonymous" ? "public" : "private";
   const etag = etagOf(batch);
-  const cached = {
-    etag,
-    "cache-control": `${caller.kind === "anonymous" ? "public" : "private"}, ${CACHEABLE}`,
-  };
-  if (matches(request.headers["if-none-match"], etag))
+  const cached =
+    from === undefined
+      ? { "cache-control": scope === "public" ? "no-store" : "private, no-store" }
+      : { etag, "cache-control": `${scope}, ${CACHEABLE}` };
+  if (from !== undefined && matches(request.headers["if-none-match"], etag))
     return { status: 304, headers: { ...cached, ...batchHeaders(batch) }, body: "" };
   return {
     status: 200,
