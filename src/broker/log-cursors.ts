@@ -66,7 +66,7 @@ export interface CursorTarget {
   /** Offset at which the cursor begins. `undefined` means the end of the log. */
   readonly from: LogOffset | undefined;
   readonly viewer?: LogViewer | undefined;
-  /** Bearer of the signed URL that is used to read, or `undefined` for other readers. */
+  /** Bearer of the signed URL that is used to read, or a name that waiting appends share. */
   readonly bearer?: string | undefined;
 }
 

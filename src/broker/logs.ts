@@ -3,7 +3,7 @@
 import { deferred } from "../lib/deferred.ts";
 import { BrokerError, isTransient } from "./errors.ts";
 import type { LogCursors } from "./log-cursors.ts";
-import { isSameOffset, type LogName } from "./log-frame.ts";
+import { isSameOffset, type LogName, logNameText } from "./log-frame.ts";
 import type { LogAppend, LogAppendResult, LogRange, LogRead, LogStore } from "./log-ports.ts";
 
 export interface Logs extends Pick<LogStore, "createLog" | "logHead" | "deleteLog"> {
@@ -16,7 +16,7 @@ export interface Logs extends Pick<LogStore, "createLog" | "logHead" | "deleteLo
   /**
    * Appends in the same way as the store's `appendLog`. If earlier numbers of the append's producer
    * are missing, waits up to `GAP_WAIT_MS` for them, because a producer's requests can overtake
-   * each other.
+   * each other. Does not wait if too many appends wait already.
    */
   append(name: LogName, append: LogAppend): Promise<LogAppendResult>;
   /** Does the same as `append`, but calls `attempt` instead of the store's `appendLog`. */
@@ -41,11 +41,20 @@ const GAP_WAIT_MS = 500;
  * Maximum total size of the records in appends that wait for earlier appends of their producers.
  */
 const MAX_WAITING_BYTES = 16 * 1024 * 1024;
+/**
+ * Maximum number of appends that wait on one log, each of which is tried again whenever the log
+ * grows.
+ */
+const MAX_WAITING_PER_LOG = 16;
+/** Bearer of the cursors of all waiting appends, which limits their share of the node's readers. */
+const WAITING_APPENDS = "waiting appends";
 /** Number of bytes charged for each waiting append in addition to its records. */
 const APPEND_OVERHEAD_BYTES = 1024;
 
 export function createLogs({ store, cursors, onGap }: LogPorts): Logs {
   let waitingBytes = 0;
+  /** Number of waiting appends by log. */
+  const waiting = new Map<string, number>();
 
   /** Retries the append whenever the log has grown, until the gap is closed or time runs out. */
   async function appendAfterGap(
@@ -56,7 +65,7 @@ export function createLogs({ store, cursors, onGap }: LogPorts): Logs {
     let growth = deferred();
     let isLate = false;
     const cursor = await cursors.open(
-      { name, from: undefined },
+      { name, from: undefined, bearer: WAITING_APPENDS },
       {
         push() {
           growth.resolve();
@@ -89,8 +98,11 @@ export function createLogs({ store, cursors, onGap }: LogPorts): Logs {
     { attempt, gap }: { readonly attempt: AppendAttempt; readonly gap: LogAppendResult },
   ): Promise<LogAppendResult> {
     const bytes = APPEND_OVERHEAD_BYTES + sizeOf(records);
-    if (waitingBytes + bytes > MAX_WAITING_BYTES) return gap;
+    const log = logNameText(name);
+    const count = waiting.get(log) ?? 0;
+    if (waitingBytes + bytes > MAX_WAITING_BYTES || count >= MAX_WAITING_PER_LOG) return gap;
     waitingBytes += bytes;
+    waiting.set(log, count + 1);
     try {
       return await appendAfterGap(name, attempt, gap);
     } catch (error) {
@@ -98,6 +110,9 @@ export function createLogs({ store, cursors, onGap }: LogPorts): Logs {
       throw error;
     } finally {
       waitingBytes -= bytes;
+      const others = (waiting.get(log) ?? 1) - 1;
+      if (others === 0) waiting.delete(log);
+      else waiting.set(log, others);
     }
   }
 

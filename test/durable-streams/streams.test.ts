@@ -7,11 +7,12 @@ import { type Call, callAt, type Reply } from "./http-client.ts";
 
 const JSON_TYPE = { "content-type": "application/json" };
 const GAP_MS = 500;
+const MAX_READERS = 80;
 
 const broker = await startBroker(t, {
   JINDOU_LOGS_MAX_BYTES: "1024",
   JINDOU_LOGS_MAX_PRODUCERS: "2",
-  JINDOU_API_MAX_FOLLOWERS: "3",
+  JINDOU_API_MAX_FOLLOWERS: String(MAX_READERS),
 });
 
 const call = (path: string, options?: Call) => callAt(broker.apiPort, path, options);
@@ -149,6 +150,29 @@ t.test(
 );
 
 t.test(
+  "at most 16 appends of one stream wait for missing numbers, and all of them together use a quarter of the readers",
+  async (t) => {
+    const paths = ["/v1/stream/gaps-1", "/v1/stream/gaps-2"];
+    for (const path of paths) t.equal((await put(path)).status, 201);
+    /** Returns the greatest number of readers while appends with gaps wait on the streams. */
+    async function mostReaders(streams: readonly string[]): Promise<number> {
+      let [most, isDone] = [0, false];
+      const appends = streams.flatMap((path) =>
+        Array.from({ length: MAX_READERS }, (_, at) => post(path, "1", producer(0, at + 1))),
+      );
+      const refusals = Promise.all(appends).finally(() => {
+        isDone = true;
+      });
+      while (!isDone) most = Math.max(most, await metric(broker, "jindou_log_readers"));
+      for (const { json } of await refusals) t.match(json, { code: "producer_gap" });
+      return most;
+    }
+    t.ok((await mostReaders(paths.slice(1))) <= 16);
+    t.ok((await mostReaders(paths)) <= MAX_READERS / 4);
+  },
+);
+
+t.test(
   "an append that would exceed a limit of its stream is answered with 413, and the stream stays readable",
   async (t) => {
     const path = "/v1/stream/full";
@@ -178,7 +202,7 @@ t.test("an offset from before a stream was recreated is answered with 410", asyn
   t.equal((await put(path, "[2]")).status, 201);
   const url = await signedPath(broker, path, "read");
   // More requests than readers are allowed at once, so each must make room for the next one.
-  for (const live of ["", "&live=long-poll", ...Array<string>(4).fill("&live=sse")]) {
+  for (const live of ["", "&live=long-poll", ...Array<string>(MAX_READERS + 1).fill("&live=sse")]) {
     const query = `offset=${offset}${live}`;
     for (const reply of [
       await call(`${path}?${query}`),
@@ -245,10 +269,12 @@ t.test(
     t.equal((await put(path)).status, 201);
     const leave = new AbortController();
     const url = `http://127.0.0.1:${broker.apiPort}${path}?offset=-1&live=`;
-    const readers = ["long-poll", "long-poll", "sse"].map((live) =>
-      fetch(url + live, { signal: leave.signal }).catch(() => undefined),
+    const readers = Array.from({ length: MAX_READERS }, (_, at) =>
+      fetch(url + (at % 3 === 0 ? "sse" : "long-poll"), { signal: leave.signal }).catch(
+        () => undefined,
+      ),
     );
-    await until(async () => (await metric(broker, "jindou_log_readers")) === 3);
+    await until(async () => (await metric(broker, "jindou_log_readers")) === MAX_READERS);
     t.match((await call(`${path}?offset=-1&live=sse`)).json, { status: 503, code: "overloaded" });
     leave.abort();
     await Promise.all(readers);
