@@ -40,16 +40,11 @@ interface Call {
 /** Statuses after which a repeated call may succeed. */
 const RETRYABLE: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 /**
- * Codes of retryable errors after which the call has certainly changed nothing. After the other
- * errors, and without a reply from the broker, the call may have succeeded.
+ * Codes of retryable errors with which a call is refused before it begins. After the other errors,
+ * and without a reply from the broker, the call may have succeeded: `overloaded`, for example, may
+ * come from the announcement of a change that is already stored.
  */
-const UNCHANGED: ReadonlySet<string> = new Set([
-  "rate_limited",
-  "overloaded",
-  "too_late",
-  "disk_full",
-  "importing",
-]);
+const REFUSED_AT_ONCE: ReadonlySet<string> = new Set(["rate_limited", "importing"]);
 /**
  * Calls that must not be repeated if the first attempt may have succeeded, because a second attempt
  * would then fail or would make the change twice.
@@ -130,7 +125,7 @@ export function createBackend(options: BackendOptions): Backend {
 
 function mayRepeat(name: keyof Operations, { code, status }: JindouApiError): boolean {
   const isRetryable = status === 0 || RETRYABLE.has(status);
-  return isRetryable && (UNCHANGED.has(code) || !NOT_REPEATABLE.has(name));
+  return isRetryable && (REFUSED_AT_ONCE.has(code) || !NOT_REPEATABLE.has(name));
 }
 
 /** Adds the id by which the broker recognises a repeated call, unless the caller has set it. */
