@@ -1,12 +1,16 @@
 // Reads pages of messages for HTTP calls. A page can contain several megabytes. Therefore, only a
 // few pages are read at once, and each page is serialised in slices of the event loop.
 
+import { BrokerError } from "../broker/errors.ts";
 import type { Message } from "../broker/model.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import { TimeSlice, Turns } from "../lib/time-slice.ts";
+import type { HttpRequest } from "../transport/types.ts";
 
 /** Maximum number of pages that are read at once. Each may contain 8 MiB of payloads. */
 const PAGES_AT_ONCE = 2;
+/** Maximum number of calls that wait for their turn to read a page. */
+const MAX_WAITING = 500;
 
 interface Page {
   readonly messages: readonly Message[];
@@ -15,26 +19,44 @@ interface Page {
 export class MessagePages {
   readonly #running = new Semaphore(PAGES_AT_ONCE);
   readonly #turns = new Turns();
+  /** Number of calls that read or wait. */
+  #calls = 0;
 
   /**
    * Returns the page, and its messages as a JSON array in the same order. Rejects if `read`
-   * rejects.
+   * rejects, with `overloaded` if too many calls wait, and with `unavailable` if the caller has
+   * disconnected before its turn.
    */
-  read<P extends Page>(
+  async read<P extends Page>(
+    request: Pick<HttpRequest, "onAborted">,
     read: () => Promise<P>,
     toJson: (message: Message) => object,
   ): Promise<{ readonly page: P; readonly json: string }> {
-    return this.#running.run(async () => {
-      const slice = new TimeSlice(1, this.#turns);
-      await slice.yield();
-      const page = await read();
-      await slice.yield();
-      const parts: string[] = [];
-      for (const message of page.messages) {
-        if (slice.shouldYield()) await slice.yield();
-        parts.push(JSON.stringify(toJson(message)));
-      }
-      return { page, json: `[${parts.join(",")}]` };
+    if (this.#calls >= PAGES_AT_ONCE + MAX_WAITING)
+      throw new BrokerError("overloaded", {
+        message: "Too many calls wait to read messages on this node; try again later",
+      });
+    let isAborted = false;
+    request.onAborted(() => {
+      isAborted = true;
     });
+    this.#calls += 1;
+    try {
+      return await this.#running.run(async () => {
+        if (isAborted) throw new BrokerError("unavailable");
+        const slice = new TimeSlice(1, this.#turns);
+        await slice.yield();
+        const page = await read();
+        await slice.yield();
+        const parts: string[] = [];
+        for (const message of page.messages) {
+          if (slice.shouldYield()) await slice.yield();
+          parts.push(JSON.stringify(toJson(message)));
+        }
+        return { page, json: `[${parts.join(",")}]` };
+      });
+    } finally {
+      this.#calls -= 1;
+    }
   }
 }

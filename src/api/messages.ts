@@ -9,7 +9,7 @@ import {
   type Message,
   PERSON_CHANNEL,
 } from "../broker/model.ts";
-import type { HttpReply } from "../transport/types.ts";
+import type { HttpReply, HttpRequest } from "../transport/types.ts";
 import { errorReply, uidRequired } from "./errors.ts";
 import {
   channelId,
@@ -164,11 +164,12 @@ export function createSend(messages: Pick<Messages, "send">, explain: ExplainRef
 }
 
 export function createHistory(messages: Pick<Messages, "history">, pages: MessagePages) {
-  return async (query: HistoryQuery): Promise<HttpReply> => {
+  return async (query: HistoryQuery, request: HttpRequest): Promise<HttpReply> => {
     const uid = query.uid || undefined;
     const channel = { id: query.channel_id, type: query.channel_type };
     if (channel.type === PERSON_CHANNEL && uid === undefined) return uidRequired();
     const { page, json } = await pages.read(
+      request,
       () => messages.history({ channel, uid }, toRange(query)),
       (message) => messageJson(message, uid),
     );

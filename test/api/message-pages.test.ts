@@ -9,15 +9,17 @@ import { t } from "../support/suite.ts";
 
 const messages = (count: number) =>
   Array.from({ length: count }, (_, at) => ({ messageSeq: at }) as Message);
+/** A caller that stays connected. */
+const CALLER = { onAborted: () => undefined };
 const toJson = ({ messageSeq }: Message) => ({ seq: messageSeq });
 
 t.test("the messages of a page are returned as JSON, in order", async (t) => {
   const pages = new MessagePages();
   const read = async () => ({ messages: messages(1000), more: true });
-  const { page, json } = await pages.read(read, toJson);
+  const { page, json } = await pages.read(CALLER, read, toJson);
   t.equal(page.more, true);
   t.same(JSON.parse(json), messages(1000).map(toJson));
-  t.equal((await pages.read(async () => ({ messages: [] }), toJson)).json, "[]");
+  t.equal((await pages.read(CALLER, async () => ({ messages: [] }), toJson)).json, "[]");
 });
 
 t.test(
@@ -34,7 +36,7 @@ t.test(
       await finished;
       return { messages: messages(1) };
     };
-    const calls = Array.from({ length: 5 }, () => pages.read(read, toJson));
+    const calls = Array.from({ length: 5 }, () => pages.read(CALLER, read, toJson));
     t.equal(started, 0, "no page is read in the turn of the call");
     const starts: number[] = [];
     for (let turn = 0; turn < 10; turn++) {
@@ -52,6 +54,41 @@ t.test(
 t.test("a failed read of a page does not block the reads of later pages", async (t) => {
   const pages = new MessagePages();
   const fail = () => Promise.reject(new Error("away"));
-  for (let i = 0; i < 3; i++) await t.rejects(pages.read(fail, toJson), { message: "away" });
-  t.equal((await pages.read(async () => ({ messages: messages(1) }), toJson)).json, '[{"seq":0}]');
+  for (let i = 0; i < 3; i++)
+    await t.rejects(pages.read(CALLER, fail, toJson), { message: "away" });
+  t.equal(
+    (await pages.read(CALLER, async () => ({ messages: messages(1) }), toJson)).json,
+    '[{"seq":0}]',
+  );
+});
+
+t.test("no page is read for a caller that has disconnected while it waited", async (t) => {
+  const pages = new MessagePages();
+  let reads = 0;
+  const read = async () => {
+    reads += 1;
+    return { messages: messages(1) };
+  };
+  const calls = Array.from({ length: 10 }, () => {
+    let abort = () => {};
+    const caller = {
+      onAborted(step: () => void) {
+        abort = step;
+      },
+    };
+    return { reply: pages.read(caller, read, toJson), abort };
+  });
+  for (const { abort } of calls.slice(2, 9)) abort();
+  const outcomes = await Promise.allSettled(calls.map(({ reply }) => reply));
+  t.equal(outcomes.filter(({ status }) => status === "fulfilled").length, 3);
+  t.equal(reads, 3);
+});
+
+t.test("a call is refused as overloaded if 500 calls wait already", async (t) => {
+  const pages = new MessagePages();
+  const read = async () => ({ messages: messages(1) });
+  const calls = Array.from({ length: 502 }, () => pages.read(CALLER, read, toJson));
+  await t.rejects(pages.read(CALLER, read, toJson), { code: "overloaded" });
+  await Promise.all(calls);
+  t.ok(await pages.read(CALLER, read, toJson), "later calls are served");
 });

@@ -27,6 +27,7 @@ import {
   type StreamSnapshot,
   type StreamState,
 } from "../../broker/model.ts";
+import type { HttpRequest } from "../../transport/types.ts";
 import { importedStream, isMessageStream, laneEnding, laneMeta } from "./stream-lane.ts";
 import { SETTINGS } from "./wkproto/packets.ts";
 
@@ -204,13 +205,14 @@ export function createSyncCalls({ messages, inboxes, pages }: SyncPorts, toJson:
   }
 
   return {
-    async messages(body: Body<"messages">) {
+    async messages(body: Body<"messages">, request: HttpRequest) {
       const { start_message_seq: start = 0, end_message_seq: end = 0 } = body;
       const limit = body.limit || PAGE_SIZE;
       const range = rangeOf(start, end, body.pull_mode ?? OLDER);
       const view = viewOf(body);
       if (range.fromSeq > range.toSeq) return pageReply("[]", { start, end, more: false });
       const { page, json } = await pages.read(
+        request,
         async () => {
           const history = await messages.history(view, {
             ...range,
@@ -230,7 +232,7 @@ export function createSyncCalls({ messages, inboxes, pages }: SyncPorts, toJson:
       return jsonReply(JSON.stringify({ message_seq: seq }));
     },
 
-    async find(body: Body<"find">) {
+    async find(body: Body<"find">, request: HttpRequest) {
       const view = viewOf(body);
       const query = {
         seqs: possibleNumbers(body.message_seqs),
@@ -239,7 +241,7 @@ export function createSyncCalls({ messages, inboxes, pages }: SyncPorts, toJson:
         fromUid: body.from_uid,
         maxBytes: MAX_PAGE_BYTES,
       };
-      const { page, json } = await pages.read(() => messages.find(view, query), toJson);
+      const { page, json } = await pages.read(request, () => messages.find(view, query), toJson);
       const start = page.messages[0]?.messageSeq ?? 0;
       const end = page.messages.at(-1)?.messageSeq ?? 0;
       return pageReply(json, { start, end, more: page.more });
