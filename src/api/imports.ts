@@ -2,9 +2,17 @@
 // return its state. The lines are NDJSON, one JSON object per line.
 
 import { type Static, type TSchema, Type } from "typebox";
+import { ERRORS } from "../broker/errors.ts";
 import type { ImportLine, Imports, LineResult } from "../broker/imports.ts";
 import { isSourceId } from "../broker/message-lookup.ts";
-import { channelKey, MAX_EXPIRE_S, MAX_TOKEN_LENGTH, PERSON_CHANNEL } from "../broker/model.ts";
+import {
+  channelKey,
+  isId,
+  MAX_EXPIRE_S,
+  MAX_ID_LENGTH,
+  MAX_TOKEN_LENGTH,
+  PERSON_CHANNEL,
+} from "../broker/model.ts";
 import { LINE_KINDS, type LineKind } from "../broker/ports.ts";
 import { parseWithLongIntegers } from "../lib/long-numbers.ts";
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
@@ -199,7 +207,8 @@ export function createImportCalls(imports: ImportUseCases, limits: ImportLimits,
     if (read === undefined) return refusal(`kind must be one of ${LINE_KINDS.join(", ")}`);
     const result = read(parsed);
     if ("problem" in result) return result.problem;
-    return toLine(result.value as AnyLine, limits.maxPayloadBytes); // `read` has checked the type
+    const line = result.value as AnyLine; // `read` has checked the type
+    return nameProblem(line) ?? toLine(line, limits.maxPayloadBytes);
   }
 
   return {
@@ -306,6 +315,23 @@ function refusedLine(line: number, { code, message }: Refusal): RefusedLine {
 }
 
 type AnyLine = { readonly [Kind in LineKind]: Static<Lines[Kind]> }[LineKind];
+
+/**
+ * Returns the reason why a name in the line cannot be used in later calls. The broker's limits count
+ * UTF-16 units, but the patterns of the schemas count characters.
+ */
+function nameProblem(line: AnyLine): Refusal | undefined {
+  const ids = [
+    ...("uid" in line ? [line.uid] : []),
+    ...("from_uid" in line ? [line.from_uid] : []),
+    ...("channel_id" in line ? [line.channel_id] : []),
+    ...("uids" in line ? line.uids : []),
+  ];
+  if (!ids.every(isId)) return { code: "bad_id", message: ERRORS.bad_id.message };
+  if ("client_msg_no" in line && (line.client_msg_no?.length ?? 0) > MAX_ID_LENGTH)
+    return refusal(`client_msg_no must have at most ${MAX_ID_LENGTH} characters`);
+  return undefined;
+}
 
 function toLine(line: AnyLine, maxPayloadBytes: number): ImportLine | Refusal {
   switch (line.kind) {

@@ -3,6 +3,7 @@
 import { createHash } from "node:crypto";
 import { type Static, Type } from "typebox";
 import { BrokerError, ERRORS, type ErrorCode } from "../broker/errors.ts";
+import { assertId } from "../broker/ids.ts";
 import type { Messages, SendInput } from "../broker/messages.ts";
 import { PERSON_CHANNEL } from "../broker/model.ts";
 import { id, OPTIONAL_LABEL_PATTERN } from "./fields.ts";
@@ -65,6 +66,7 @@ export function createSendBatch(messages: Pick<Messages, "send">): (body: Body) 
   return (body) => {
     const payload = decodeBase64(body.payload);
     if (payload === undefined) return notBase64();
+    assertId(body.from_uid, "from_uid");
     return sendToEach(messages, body, {
       fromUid: body.from_uid,
       header: toHeader(body.header),
@@ -105,8 +107,7 @@ async function sendToEach(
       const { reason: error } = result;
       if (!(error instanceof BrokerError) || MESSAGE_ERRORS.has(error.code)) throw error;
       failures.fail_uids.push(batch[index] ?? "");
-      // Only the id of the recipient can be invalid here, because the schema has checked the id of
-      // the sender.
+      // Only the id of the recipient can be invalid here. The id of the sender has been checked.
       failures.reason.push(error.code === "bad_id" ? ERRORS.bad_id.message : error.message);
     }
   }

@@ -29,6 +29,9 @@ const SENT_S = Math.floor(Date.now() / 1000) - 3 * 24 * HOUR_S;
 /** Id of a WuKongIM message that JavaScript cannot represent as a number. */
 const LABEL = "9007199254740993";
 
+/** An id of 65 characters that has 130 UTF-16 units, which are more than an id may have. */
+const TOO_LONG = "😀".repeat(65);
+
 const base64 = (text: string) => Buffer.from(text).toString("base64");
 const NDJSON = { "content-type": "application/x-ndjson" };
 
@@ -220,6 +223,11 @@ t.test(
       { kind: "__proto__" },
       message(14, { payload: base64(`{"type":1,"content":"${"x".repeat(70_000)}"}`) }),
       message(15),
+      { kind: "token", uid: TOO_LONG, device_flag: 0, token: "t" },
+      { kind: "members", ...wire(G), uids: ["ann", TOO_LONG] },
+      message(16, { from_uid: TOO_LONG }),
+      message(16, { client_msg_no: TOO_LONG }),
+      { kind: "position", uid: "bob", ...wire(group(TOO_LONG)), read_seq: 2 },
     ];
     const text = `${wrong.map((line) => JSON.stringify(line)).join("\n")}\n\nno json\n[]\nnull\n`;
     const { body } = await importText(world, text);
@@ -236,9 +244,14 @@ t.test(
         [7, "bad_request"],
         [8, "bad_request"],
         [9, "too_large"],
-        [12, "bad_request"],
-        [13, "bad_request"],
+        [11, "bad_id"],
+        [12, "bad_id"],
+        [13, "bad_id"],
         [14, "bad_request"],
+        [15, "bad_id"],
+        [17, "bad_request"],
+        [18, "bad_request"],
+        [19, "bad_request"],
       ],
     );
     t.match(await importText(world, "{}", { "content-type": "application/json" }), { status: 415 });

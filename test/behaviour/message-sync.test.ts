@@ -194,7 +194,12 @@ t.test(
     t.same(body.fail_uids, impossible);
     t.match(body.reason, Array(impossible.length).fill(/must have 1 to 128 characters/));
     t.same(await untilReceived(client, 1), ["to bob"]);
-    for (const wrong of [{ from_uid: "a@b" }, { subscribers: [5, bob] }, { payload: "e30=" }])
+    for (const wrong of [
+      { from_uid: "a@b" },
+      { from_uid: "😀".repeat(65) },
+      { subscribers: [5, bob] },
+      { payload: "e30=" },
+    ])
       t.match(
         await world.refusal("/message/sendbatch", {
           ...{ from_uid: alice, subscribers: [bob], payload: btoa('{"type":1}') },
