@@ -4,6 +4,11 @@
 const STORED = "jindou.console";
 /** Maximum number of calls that try to reach the chosen node through a balancer. */
 export const MAX_ATTEMPTS = 12;
+/**
+ * Time after which a read fails. Without a limit, a lost connection would stop periodic reads, which
+ * wait for the reply to the previous read. The limit is longer than the wait of any call.
+ */
+const READ_TIMEOUT_MS = 60_000;
 
 interface Account {
   readonly username: string;
@@ -160,6 +165,7 @@ export class Api {
       headers,
       credentials: "omit",
       cache: "no-store",
+      signal: method === "GET" ? AbortSignal.timeout(READ_TIMEOUT_MS) : null,
       ...(body === undefined
         ? {}
         : { body: typeof body === "string" ? body : JSON.stringify(body) }),

@@ -22,23 +22,28 @@ export interface Loaded<Data> {
 
 /**
  * Loads data when `key` changes, and every `everyMs` milliseconds while the page is visible. 0
- * means that data is not reloaded periodically. Returns the previous data during a reload, and
- * ignores replies to outdated calls.
+ * means that data is not reloaded periodically. A periodic reload is skipped while a call is in
+ * progress, so that a slow reply is shown. Returns the previous data during a reload, and ignores
+ * replies to outdated calls.
  */
 export function useLoaded<Data>(key: string, load: () => Promise<Data>, everyMs = 0): Loaded<Data> {
   const [state, setState] = useState<Omit<Loaded<Data>, "reload"> & { readonly key: string }>({
     ...{ key, data: undefined, error: undefined, isLoading: true },
   });
   const turn = useRef(0);
-  const latest = useRef(load);
-  latest.current = load;
+  const isRunning = useRef(false);
+  const latest = useRef({ key, load });
+  latest.current = { key, load };
 
   const run = useCallback(async () => {
     turn.current += 1;
     const own = turn.current;
+    // A call to `reload` may come from a render with an earlier key.
+    const { key, load } = latest.current;
+    isRunning.current = true;
     setState((old) => ({ ...old, isLoading: true }));
     try {
-      const data = await latest.current();
+      const data = await load();
       if (own === turn.current) setState({ key, data, error: undefined, isLoading: false });
     } catch (error) {
       if (own === turn.current)
@@ -48,18 +53,23 @@ export function useLoaded<Data>(key: string, load: () => Promise<Data>, everyMs 
           error: error as Error,
           isLoading: false,
         }));
+    } finally {
+      if (own === turn.current) isRunning.current = false;
     }
-  }, [key]);
+  }, []);
 
+  // A new key starts a new call.
   useEffect(() => {
     void run();
     if (everyMs === 0) return;
-    const stop = whileVisible(() => void run(), everyMs);
+    const stop = whileVisible(() => {
+      if (!isRunning.current) void run();
+    }, everyMs);
     return () => {
       turn.current += 1;
       stop();
     };
-  }, [run, everyMs]);
+  }, [run, key, everyMs]);
 
   const isCurrent = state.key === key;
   return {

@@ -120,6 +120,46 @@ t.test(
 );
 
 t.test(
+  "a reply that takes longer than the interval of the live view is shown, and a late reload does not replace a newer page",
+  async (t) => {
+    const world = await startWorld(t);
+    const channel = await world.newGroup(["ann"]);
+    for (let number = 1; number <= 60; number++)
+      await world.send("ann", channel, `text ${number}.`, {});
+    const page = await openConsole(t, await browser, { url: addressOf(world) });
+    await page.route("**/channel/messages?*", async (route) => {
+      await new Promise((resolve) => setTimeout(resolve, 2500)); // longer than two polls
+      await route.continue();
+    });
+    await visit(page, `#/channel?type=2&id=${channel.id}`, channel.id);
+    await page.getByText("text 60.").waitFor();
+    await page.unrouteAll({ behavior: "ignoreErrors" });
+
+    const stream = { client_msg_no: "s", channel_id: channel.id, channel_type: 2, from_uid: "ann" };
+    await world.ok("/event", { ...stream, event: { type: "___TextMessageStart", data: "" } });
+    let finish = () => {};
+    const isOlderShown = new Promise<void>((resolve) => {
+      finish = resolve;
+    });
+    await page.route("**/*", async (route) => {
+      if (route.request().method() === "POST") await isOlderShown;
+      await route.continue();
+    });
+    await page.getByRole("button", { name: "Cancel" }).click();
+    const cancelled = page.waitForResponse((reply) => reply.request().method() === "POST");
+    await page.getByRole("button", { name: "Cancel the stream" }).click();
+    await page.getByRole("button", { name: "Older" }).click();
+    await page.getByText("text 1.").waitFor();
+    const reloaded = page.waitForResponse((reply) => reply.url().includes("/channel/messages?"));
+    finish();
+    await Promise.all([cancelled, reloaded]);
+    await page.waitForLoadState("networkidle");
+    t.ok(await page.getByText("text 1.").isVisible(), "the older page stays");
+    await page.unrouteAll({ behavior: "ignoreErrors" });
+  },
+);
+
+t.test(
   "text from users is shown as plain text, and cannot add images, scripts or shell commands",
   async (t) => {
     const world = await startWorld(t);
