@@ -47,7 +47,8 @@ export class LogOutput {
   write(line: string): void {
     const bytes = Buffer.byteLength(line);
     if (this.#isDropping || this.#queuedBytes + bytes > MAX_QUEUED_BYTES) {
-      this.#isDropping = true;
+      // Only a write ends the dropping. An empty queue is not written.
+      this.#isDropping = this.#queuedBytes > 0;
       this.#dropped++;
       return;
     }

@@ -2,7 +2,7 @@
 // the size of the queue or the effect of a full disk.
 
 import { execFileSync } from "node:child_process";
-import { constants, openSync, readSync } from "node:fs";
+import { constants, openSync, readFileSync, readSync } from "node:fs";
 import { join } from "node:path";
 import { LogOutput } from "../../src/observe/log-output.ts";
 import { tempFolder } from "../support/broker.ts";
@@ -48,6 +48,16 @@ t.test("a log whose reader hangs keeps at most 1 MiB and delivers it later", asy
   output.write("next\n");
   output.flushBeforeExit();
   t.equal(readPipe(reader), "next\n");
+});
+
+t.test("a line that exceeds 1 MiB is dropped, and the next line is written", async (t) => {
+  const path = join(await tempFolder(t), "log");
+  const output = new LogOutput(openSync(path, "w"));
+  output.write("x".repeat(MIB + 1));
+  output.write("next\n");
+  output.flushBeforeExit();
+  t.equal(output.dropped, 1);
+  t.equal(readFileSync(path, "utf8"), "next\n");
 });
 
 t.test("a log on a full disk drops lines and neither throws nor delays the exit", async (t) => {
