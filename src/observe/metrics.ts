@@ -93,7 +93,10 @@ function createPage(
   return {
     contentType: "text/plain; version=0.0.4; charset=utf-8",
     async metrics() {
-      registry ??= load();
+      registry ??= load().catch((error) => {
+        registry = undefined; // the next scrape tries again
+        throw error;
+      });
       return (await registry).metrics();
     },
   };
