@@ -52,7 +52,10 @@ export class Histogram {
   }
 }
 
-/** Maximum number of series per metric. Further label values are counted as `other`. */
+/**
+ * Maximum number of series of a metric whose row sets no other limit. Further label values are
+ * counted as `other`.
+ */
 export const MAX_SERIES = 200;
 
 export class Family<Series> {
@@ -77,7 +80,8 @@ export class Family<Series> {
     const entry = this.#series.get(key);
     if (entry !== undefined) return entry.series;
     const otherLabels = this.row.labels.map(() => "other");
-    if (this.#series.size >= MAX_SERIES && key !== otherLabels.join("\0"))
+    const { maxSeries = MAX_SERIES } = this.row;
+    if (this.#series.size >= maxSeries && key !== otherLabels.join("\0"))
       return this.of(...otherLabels);
     const series = this.#make();
     this.#series.set(key, { labels, series });

@@ -6,6 +6,8 @@ export interface MetricRow {
   readonly name: `jindou_${string}`;
   readonly help: string;
   readonly labels: readonly string[];
+  /** Maximum number of series, if it is not `MAX_SERIES`. */
+  readonly maxSeries?: number;
 }
 
 /** Upper bounds of the histogram buckets in seconds. An acknowledgement takes about 1 ms. */
@@ -216,10 +218,14 @@ export const METRICS = {
   ),
   commandsAcknowledged: counter("commands_acknowledged_total", "Commands acknowledged by clients"),
 
-  httpRequests: counter("http_requests_total", "Control-plane requests, by route and HTTP status", [
-    "route",
-    "status",
-  ]),
+  httpRequests: {
+    ...counter("http_requests_total", "Control-plane requests, by route and HTTP status", [
+      "route",
+      "status",
+    ]),
+    // A caller without a credential can cause several statuses on every route.
+    maxSeries: 2000,
+  },
   httpDuration: histogram(
     "http_request_duration_seconds",
     "Time from receiving the complete request to the response",

@@ -192,6 +192,16 @@ t.test(
   },
 );
 
+t.test("refused requests to every route leave room for the counts of later requests", async (t) => {
+  const metrics = createMetrics({ version: "1", nodeId: "n1" });
+  for (let route = 0; route < 100; route++)
+    for (const status of [400, 401, 403, 413, 429])
+      metrics.api.request(`/route${route}`, status, 1);
+  metrics.api.request("/route0", 200, 1);
+  const samples = await samplesOf(metrics);
+  t.equal(samples.get('jindou_http_requests_total{route="/route0",status="200"}'), 1);
+});
+
 t.test("two nodes in one process have separate metrics", async (t) => {
   const [a, b] = [
     createMetrics({ version: "1", nodeId: "n1" }),
