@@ -149,12 +149,14 @@ const DELETIONS: Readonly<Record<string, number>> = { "kim club": 4 };
 
 /**
  * Returns the conversations of a user in the reply to `/conversation/sync`. As in WuKongIM,
- * messages before the user's own newest message do not count as unread.
+ * messages before the user's own newest message do not count as unread, and the list is empty if
+ * `msg_count` is 0.
  */
 function conversationsOf(
   { uid, msg_count: count }: { readonly uid: string; readonly msg_count: number },
   messages: FakeMessages,
 ) {
+  if (count === 0) return [];
   return CONVERSATIONS.flatMap(({ text }) => {
     const row = JSON.parse(text);
     if (row.uid !== uid || row.type !== 0) return [];
@@ -167,7 +169,7 @@ function conversationsOf(
     if (last === 0 || deleted >= last) return [];
     const unread = Math.max(0, last - Math.max(row.readed_to_msg_seq, own));
     const shown = rows.filter(({ message_seq: seq }) => seq > deleted);
-    const recents = count === 0 ? [] : shown.slice(-count).toReversed();
+    const recents = shown.slice(-count).toReversed();
     const channel = { channel_id: peer, channel_type: row.channel_type };
     return [{ ...channel, unread, last_msg_seq: last, recents }];
   });

@@ -472,6 +472,7 @@ class Copy {
         listings.unreadOf((body) => this.#source.post("/conversation/sync", body), uid),
         listings.unreadOf((body) => this.#target.post("/conversation/sync", body), uid),
       ]);
+      this.#source.count(2 * there.size); // a conversation and its newest message
       for (const [channel, unread] of there) {
         const count = here.get(channel);
         if (count === undefined && isCopied(channel)) {

@@ -306,12 +306,13 @@ export async function recentsOf(
 
 /**
  * Returns a user's unread counts, by the channel's `<type>:<id>`. The call exists on both servers.
+ * Requests one message per conversation, because WuKongIM returns an empty list if `msg_count` is 0.
  */
 export async function unreadOf(
   post: (body: object) => Promise<unknown>,
   uid: string,
 ): Promise<ReadonlyMap<string, number>> {
-  const reply = await post({ uid, version: 0, msg_count: 0 });
+  const reply = await post({ uid, version: 0, msg_count: 1 });
   if (!Array.isArray(reply) || !reply.every(isRecord)) throw unexpected("/conversation/sync");
   return new Map(
     reply.map((row) => [
