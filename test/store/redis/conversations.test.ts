@@ -3,7 +3,7 @@
 
 import t, { type Test } from "tap";
 import type { ChannelRef } from "../../../src/broker/model.ts";
-import type { ConversationRange } from "../../../src/broker/ports.ts";
+import type { ConversationRange, ImportedMessage } from "../../../src/broker/ports.ts";
 import type { RedisLink } from "../../../src/redis/link.ts";
 import {
   DELETE,
@@ -23,6 +23,7 @@ import {
   startRedis,
 } from "../../support/redis.ts";
 import { type ConversationOptions, openConversations } from "./conversation-store.ts";
+import { openStore } from "./one-store.ts";
 
 const START_MS = Date.UTC(2040, 0, 1);
 
@@ -201,6 +202,27 @@ async function peers(t: Test, url: string): Promise<void> {
       const [head] = await conversationsOf(store, "bob");
       t.match(head, { headSeq: 2, readSeq: 1, unread: 1, deletedSeq: 1 });
       t.same(problems, []);
+    },
+  );
+
+  t.test(
+    "an import that could not add a personal channel to its users' lists stores no message of it",
+    async (t) => {
+      const { store, link } = await openStore(t, url);
+      const channel = personalChannel("bob");
+      const message: ImportedMessage = {
+        ...{ channel, fromUid: "alice", clientMsgNo: "no-1", messageSeq: 1, sourceId: "1" },
+        ...{ timestampMs: START_MS, expireS: 0, passthrough: undefined },
+        payload: new TextEncoder().encode('{"type":1}'),
+      };
+      const index = link.keys.user("peers", "bob");
+      await link.write("set", index, "not a sorted set, so the write fails");
+      await t.rejects(store.importMessages("1:alice@bob", [message]));
+      t.equal(await store.headSeq("1:alice@bob"), 0, "the next run sends the message again");
+      await link.write("del", index);
+      t.same(await store.importMessages("1:alice@bob", [message]), ["stored"]);
+      for (const uid of ["alice", "bob"])
+        t.match(await conversationsOf(store, uid), [{ headSeq: 1 }], uid);
     },
   );
 

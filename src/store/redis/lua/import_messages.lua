@@ -18,13 +18,13 @@
 --          dedupe_key    '' if retries of the message are not recognised
 --          payload_hash  see `store/payload-hash.ts`, '' without a dedupe key
 --          dedupe_ttl    time to live of the dedupe record, ms
--- Reply  id of the newest message; nil, and nothing is stored, if `head_seq` is not the newest seq
+-- Reply  1 if the messages were stored; 0, and nothing is stored, if `head_seq` is not the newest seq
 local head, log, labels, due_channels, expiry, red_dots, counter = unpack(KEYS)
 local now, bucket, head_seq, key, due, is_apart = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local FIRST_MESSAGE = 7
 local MESSAGE_ARGS = 9
 local fields = redis.call('HMGET', head, 'seq', 'red')
-if (fields[1] or '0') ~= head_seq then return false end
+if (fields[1] or '0') ~= head_seq then return 0 end
 local red = tonumber(fields[2] or '0')
 local count = (#ARGV - FIRST_MESSAGE + 1) / MESSAGE_ARGS
 local id = reserve_ids(counter, bucket, id_ms(bucket, now), count)
@@ -49,4 +49,4 @@ redis.call('HSET', head, 'seq', seq, 'pub', seq, 'red', int(red), 'last', entry_
 if is_apart == '1' then redis.call('HSET', head, 'newest', int(id)) end
 redis.call('HDEL', head, 'bare')
 redis.call('ZADD', due_channels, 'LT', due, key)
-return int(id)
+return 1

@@ -2,7 +2,7 @@
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { bucketOf } from "../../../broker/log-frame.ts";
-import { type ChannelKey, channelKey, messageTimeMs } from "../../../broker/model.ts";
+import { type ChannelKey, channelKey } from "../../../broker/model.ts";
 import type {
   ImportedMessage,
   ImportPhase,
@@ -90,9 +90,10 @@ export function createRedisImports(
     const earlier = messages.filter(({ messageSeq }) => messageSeq <= state.headSeq);
     const compared = await compare(key, earlier, state.headSeq);
     const fresh = messages.slice(earlier.length);
-    const newestId = await store(key, fresh, state);
-    if (newestId === undefined) return undefined;
-    if (state.headSeq > 0 || fresh.length > 0) await addPeers(key, newestId);
+    // The peers are added before the messages. An import that was interrupted continues after the
+    // newest stored message, so it would not add them later.
+    await addPeers(key);
+    if (!(await store(key, fresh, state))) return undefined;
     return [...compared, ...fresh.map(() => "stored" as const)];
   }
 
@@ -129,16 +130,15 @@ export function createRedisImports(
   }
 
   /**
-   * Stores messages. Returns the id of the newest message, or 0 if there is no message to store. If
-   * another caller has changed the channel, stores nothing and returns `undefined`.
+   * Stores messages. If another caller has changed the channel, stores nothing and returns false.
    */
   async function store(
     key: ChannelKey,
     messages: readonly ImportedMessage[],
     { headSeq, newestMs }: ImportedHead,
-  ): Promise<number | undefined> {
+  ): Promise<boolean> {
     const [first] = messages;
-    if (first === undefined) return 0;
+    if (first === undefined) return true;
     const nowMs = clock();
     const windowMs = limits.dedupeWindowS * 1000;
     const { retentionS, maxChannelMessages } = limits;
@@ -182,13 +182,13 @@ export function createRedisImports(
         ...items,
       ],
     );
-    return reply === null ? undefined : Number(reply);
+    return reply === 1;
   }
 
   /** Adds a personal channel to the `peers` of both users, even if an earlier call added it. */
-  async function addPeers(key: ChannelKey, newestId: number): Promise<void> {
+  async function addPeers(key: ChannelKey): Promise<void> {
     const users = usersOf(key);
-    const timeMs = newestId === 0 ? 0 : messageTimeMs(newestId);
+    const timeMs = clock();
     await Promise.all(
       users.map(async (uid) => {
         const peers = keys.user("peers", uid);
