@@ -173,12 +173,16 @@ export class Imports {
     return this.#ports.store.importState();
   }
 
-  /** Opens the import, or continues an interrupted attempt. May throw `unavailable`. */
+  /**
+   * Opens the import, or continues an interrupted attempt. Completes an interrupted close, because
+   * no node serves clients before that. May throw `unavailable`.
+   */
   async open(): Promise<ImportOutcome> {
     const { store } = this.#ports;
     await this.#refresh();
     if (this.#phase === "open") return { kind: "done" };
-    if (this.#phase === "closing" || this.#phase === "closed") return { kind: "closed" };
+    if (this.#phase === "closing") await this.finish();
+    if (this.#phase === "closed") return { kind: "closed" };
     const dataBefore = this.#phase === "none" ? await store.storedData() : undefined;
     if (dataBefore !== undefined) return { kind: "refused", what: dataBefore };
     await this.#change(["none"], "opening");

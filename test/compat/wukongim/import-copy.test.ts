@@ -215,6 +215,25 @@ t.test(
   },
 );
 
+t.test(
+  "repeating the command completes a close that was interrupted, and the node serves clients",
+  async (t) => {
+    const source = await startSource(t, TOKEN);
+    const redis = await startRedis(t);
+    const node = await startBroker(t, { JINDOU_REDIS_URL: redis.url });
+    const first = await runImport(t, source, node);
+    t.equal(first.code, 0, first.stdout + first.stderr);
+    // A node that was killed during the close leaves this phase in the store.
+    await redis.client().hset("jd:{all}:import", "phase", "closing");
+    t.match(await runImport(t, source, node, ["--close"]), {
+      code: 1,
+      stderr: /The import is closed/,
+    });
+    t.match((await node.call("/admin/import")).body, { state: "closed" });
+    t.equal((await node.call("/readyz")).status, 200);
+  },
+);
+
 for (const store of ["embedded", "redis"] as const)
   t.test(
     `${store}: an import continues after the newest message, whether the command or the node was killed`,
