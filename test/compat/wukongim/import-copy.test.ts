@@ -216,6 +216,35 @@ t.test(
 );
 
 t.test(
+  "a run with --close that does not close the import stores no stream that has not ended, so a later run stores its whole text",
+  async (t) => {
+    const source = await startSource(t, TOKEN);
+    const node = await startBroker(t);
+    const rows = source.messages.of(TEAM, 2);
+    const replace = (at: number, fields: object) => {
+      const row = rows.at(at);
+      if (row !== undefined) rows[rows.indexOf(row)] = { ...row, ...fields };
+      return row;
+    };
+    source.messages.add(TEAM, 2, "ann", 2);
+    const textOf = (text: string) => ({ setting: 2, stream_data: btoa(text) });
+    replace(-2, textOf("The"));
+    t.equal((await runImport(t, source, node)).code, 0);
+    const before = replace(10, { payload: btoa('{"type":1}') });
+    const refused = await runImport(t, source, node, ["--close"]);
+    t.match(refused, { code: 1, stderr: /not closed/ });
+    replace(10, before ?? {});
+    replace(-2, { ...textOf("The whole text"), end: 1 });
+    const { code, stdout, stderr } = await runImport(t, source, node, ["--close"]);
+    t.equal(code, 0, stdout + stderr);
+    const texts = await historyOf(node, `channel_id=${TEAM}&channel_type=2`);
+    t.equal(texts.length, rows.length);
+    const payload = atob(texts.at(-2)?.split(" ").at(-1) ?? "");
+    t.match(JSON.parse(payload), { content: "The whole text" });
+  },
+);
+
+t.test(
   "repeating the command completes a close that was interrupted, and the node serves clients",
   async (t) => {
     const source = await startSource(t, TOKEN);

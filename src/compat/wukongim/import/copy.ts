@@ -105,6 +105,12 @@ class Copy {
   readonly #flags = new Map<string, Flags>();
   readonly #deletions = new Map<string, number>();
   /**
+   * Channels of which only the messages before an open stream were stored. The text of the stream
+   * cannot be replaced later, so the other messages are stored in the run that closes the import,
+   * after everything else was compared.
+   */
+  readonly #held: CopiedChannel[] = [];
+  /**
    * Conversations in which a user has deleted messages. WuKongIM still counts the deleted messages
    * as unread.
    */
@@ -141,9 +147,13 @@ class Copy {
     await this.#copyMessages(logged);
     note(`Stored ${this.#messages} messages. Reading positions …`);
     await this.#copyPositions();
-    await this.#lines.flush();
     if (isLast) await this.#compareUnread();
-    const isClosed = isLast && (this.#differenceCount === 0 || acceptsDifferences);
+    const mayClose = () => isLast && (this.#differenceCount === 0 || acceptsDifferences);
+    if (mayClose() && this.#held.length > 0) {
+      await this.#copyMessages(this.#held.splice(0), true);
+      await this.#copyPositions();
+    }
+    const isClosed = mayClose();
     if (isClosed) await this.#target.close();
     const unnamed = this.#differenceCount - this.#differences.length;
     return {
@@ -340,13 +350,14 @@ class Copy {
     if (valid.length > MAX_UIDS) await this.#lines.flush();
   }
 
-  async #copyMessages(channels: readonly CopiedChannel[]): Promise<void> {
+  /** Copies messages. Stops before the first open stream of a channel unless `isFinal` is true. */
+  async #copyMessages(channels: readonly CopiedChannel[], isFinal = false): Promise<void> {
     const { note } = this.#options;
     const total = channels.reduce((sum, { lastSeq }) => sum + lastSeq, 0);
     const startMs = performance.now();
     let [done, notedMs] = [0, startMs];
     await inParallel(channels, async (channel) => {
-      await this.#copyChannel(channel, (count) => {
+      await this.#copyChannel(channel, isFinal, (count) => {
         done += count;
         const nowMs = performance.now();
         if (nowMs - notedMs < PROGRESS_MS) return;
@@ -357,17 +368,22 @@ class Copy {
     });
   }
 
-  async #copyChannel(channel: CopiedChannel, onDone: (count: number) => void): Promise<void> {
+  async #copyChannel(
+    channel: CopiedChannel,
+    isFinal: boolean,
+    onDone: (count: number) => void,
+  ): Promise<void> {
     const { lastSeq } = channel;
-    const { comparesAll, isLast } = this.#options;
+    const comparesAll = this.#options.comparesAll && !isFinal;
     const { headSeq, headTimeS } = await this.#target.range(channel.name, 1, 0);
     if (!comparesAll) onDone(headSeq);
     let next = comparesAll ? 1 : headSeq + 1;
     let range = new Range(next, comparesAll ? 0 : headTimeS);
     while (next <= lastSeq || next === 1) {
       const page = await listings.messagesOf(this.#source, channel.read, next, PAGE_SIZE);
-      const ended = page.findIndex((message) => isOpenStream(message) && !isLast);
-      const messages = ended === -1 ? page : page.slice(0, ended);
+      const openAt = isFinal ? -1 : page.findIndex(isOpenStream);
+      const messages = openAt === -1 ? page : page.slice(0, openAt);
+      if (openAt !== -1) this.#held.push(channel);
       const added = messages.filter(({ message_seq: seq }) => seq > headSeq);
       const refusals = await this.#store(channel, added);
       for (const message of messages) if (!refusals.has(message.message_seq)) range.add(message);
@@ -454,15 +470,23 @@ class Copy {
         ...{ read_seq: readSeq, deleted_seq: deletedSeq },
       });
     }
+    await this.#lines.flush();
   }
 
   /**
    * Compares the unread counts of all users who have a conversation. A conversation that exists
    * only on the old server causes a warning: its group was disbanded, or its user is not a member
-   * of the group.
+   * of the group. Channels of which messages are held back are not compared.
    */
   async #compareUnread(): Promise<void> {
     const uids = new Set<string>();
+    const held = new Set(
+      this.#held.flatMap(({ id, type, users: [uid, peer] }) =>
+        type === GROUP_CHANNEL
+          ? `${type}:${id}`
+          : [`${uid}\n${type}:${peer}`, `${peer}\n${type}:${uid}`],
+      ),
+    );
     const missing: string[] = [];
     let missingCount = 0;
     for await (const { uid, isCommand } of listings.conversations(this.#source))
@@ -474,6 +498,7 @@ class Copy {
       ]);
       this.#source.count(2 * there.size); // a conversation and its newest message
       for (const [channel, unread] of there) {
+        if (held.has(channel) || held.has(`${uid}\n${channel}`)) continue;
         const count = here.get(channel);
         if (count === undefined && isCopied(channel)) {
           missingCount += 1;
