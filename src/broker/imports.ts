@@ -124,6 +124,11 @@ const CONFLICT: LineResult = {
     "The message_seq belongs to a different message, or is lower than the channel's newest message_seq. Import into an empty store",
 };
 
+const DISBANDED: LineResult = {
+  code: "import_conflict",
+  message: "The channel was disbanded earlier, which cannot be undone. Import into an empty store",
+};
+
 export class Imports {
   readonly #ports: ImportPorts;
   readonly #calls = new Semaphore(CALLS_AT_ONCE);
@@ -395,6 +400,7 @@ export class Imports {
     const { store } = this.#ports;
     if (await store.createChannel(info, [])) return "stored";
     const before = await store.channel(info);
+    if (before?.disband && !info.disband) return DISBANDED;
     const { id, type, ...flags } = info;
     const names = Object.keys(flags) as (keyof typeof flags)[];
     if (before !== undefined && names.every((name) => before[name] === flags[name]))

@@ -9,7 +9,7 @@ import { jindou, spawnJindou } from "../../main/jindou.ts";
 import { type Broker, spawnBroker, startBroker, tempFolder } from "../../support/broker.ts";
 import { startRedis } from "../../support/redis.ts";
 import { t } from "../../support/suite.ts";
-import { type FakeSource, startSource } from "./import-source.ts";
+import { type FakeSource, replyTo, startSource } from "./import-source.ts";
 
 const KILLS = Number(process.env.JINDOU_TEST_KILLS ?? 2);
 const TEAM = "1790000000000000001";
@@ -241,6 +241,23 @@ t.test(
     t.equal(texts.length, rows.length);
     const payload = atob(texts.at(-2)?.split(" ").at(-1) ?? "");
     t.match(JSON.parse(payload), { content: "The whole text" });
+  },
+);
+
+t.test(
+  "a group that was disbanded during one run and exists again in a later run is a difference",
+  async (t) => {
+    const source = await startSource(t, TOKEN);
+    const node = await startBroker(t);
+    t.equal((await runImport(t, source, node)).code, 0);
+    source.override = (path) => {
+      if (!path.startsWith("/cluster/channels?")) return undefined;
+      const reply = replyTo(path);
+      return { ...reply, body: reply.body.replaceAll('"disband":1', '"disband":0') };
+    };
+    const { code, stdout, stderr } = await runImport(t, source, node, ["--close"]);
+    t.match({ code, stderr }, { code: 1, stderr: /not closed/ });
+    t.match(JSON.parse(stdout).differences, [/^gone: the channel was disbanded/]);
   },
 );
 

@@ -126,7 +126,11 @@ class Copy {
     this.#options = options;
     this.#source = new Source(options.source);
     this.#target = new Target(options.target);
-    this.#lines = new Lines(this.#target);
+    this.#lines = new Lines(this.#target, (text) =>
+      this.#differ(
+        `${JSON.parse(text).channel_id}: the channel was disbanded when an earlier run copied it, which cannot be undone. Begin the import again with an empty store`,
+      ),
+    );
   }
 
   async run(): Promise<CopyReport> {
@@ -636,6 +640,7 @@ function wireOf({ id, type }: { readonly id: string; readonly type: number }) {
 /** Lines that are waiting to be sent to the node, and the results of all lines so far. */
 class Lines {
   readonly #target: Target;
+  readonly #onConflict: (text: string) => void;
   readonly #refused: Record<string, { count: number; examples: string[] }> = {};
   #texts: string[] = [];
   #bytes = 0;
@@ -644,8 +649,13 @@ class Lines {
   /** Bodies are sent one at a time, because a line may depend on an earlier one. */
   #sending: Promise<unknown> = Promise.resolve();
 
-  constructor(target: Target) {
+  /**
+   * Calls `onConflict` for each channel that the node has as disbanded and the server does not. For
+   * messages that conflict, the caller of `send` compares both sides.
+   */
+  constructor(target: Target, onConflict: (text: string) => void) {
     this.#target = target;
+    this.#onConflict = onConflict;
   }
 
   async addAll(texts: readonly string[]): Promise<void> {
@@ -667,7 +677,11 @@ class Lines {
     const texts = this.#texts;
     this.#texts = [];
     this.#bytes = 0;
-    this.#sending = this.#sending.then(() => (texts.length === 0 ? undefined : this.send(texts)));
+    this.#sending = this.#sending.then(async () => {
+      if (texts.length === 0) return;
+      for (const [line, code] of await this.send(texts))
+        if (code === CONFLICT) this.#onConflict(texts[line - 1] ?? "");
+    });
     await this.#sending;
   }
 
