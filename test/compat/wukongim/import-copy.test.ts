@@ -262,6 +262,25 @@ t.test(
 );
 
 t.test(
+  "an import leaves out and counts a line that is larger than the node's maximum body size",
+  async (t) => {
+    const source = await startSource(t, TOKEN);
+    const node = await startBroker(t, { JINDOU_API_MAX_BODY_BYTES: "100000" });
+    source.messages.add(TEAM, 2, "ann", 500);
+    const rows = source.messages.of(TEAM, 2);
+    const at = 20; // all members have read this message
+    const [row] = rows.slice(at);
+    if (row !== undefined)
+      rows[at] = { ...row, payload: Buffer.alloc(3_000_000).toString("base64") };
+    const { code, stdout, stderr } = await runImport(t, source, node, ["--close"]);
+    t.equal(code, 0, stderr);
+    t.match(JSON.parse(stdout), { refused: { too_large: { count: 1 } }, closed: 1 });
+    const history = await historyOf(node, `channel_id=${TEAM}&channel_type=2`);
+    t.equal(history.length, rows.length - 1);
+  },
+);
+
+t.test(
   "repeating the command completes a close that was interrupted, and the node serves clients",
   async (t) => {
     const source = await startSource(t, TOKEN);

@@ -8,6 +8,7 @@ const TIMEOUT_MS = 60_000;
 const ATTEMPTS = 8;
 const RETRY_MS = 500;
 const CLOSED = 409;
+const BODY_TOO_LARGE = 413;
 
 export interface TargetOptions {
   readonly url: URL;
@@ -48,6 +49,18 @@ interface TargetState {
   readonly hasLimits: boolean;
 }
 
+const LINE_TOO_LARGE: LineCounts = {
+  ...{ stored: 0, unchanged: 0 },
+  refused: [
+    {
+      ...{ line: 1, code: "too_large" },
+      message: "The line has more bytes than api.maxBodyBytes of the node, or a proxy, allows",
+    },
+  ],
+};
+
+class BodyTooLarge extends Error {}
+
 export class Target {
   readonly #options: TargetOptions;
 
@@ -64,9 +77,24 @@ export class Target {
     await this.#call("/admin/import/close", "{}");
   }
 
+  /** Stores lines. Returns a line that is larger than the node's maximum body size as refused. */
   async store(lines: readonly string[]): Promise<LineCounts> {
-    const reply = await this.#call("/admin/import", lines.join("\n"), "application/x-ndjson");
-    return reply as unknown as LineCounts; // see docs/http.md
+    try {
+      const reply = await this.#call("/admin/import", lines.join("\n"), "application/x-ndjson");
+      return reply as unknown as LineCounts; // see docs/http.md
+    } catch (error) {
+      if (!(error instanceof BodyTooLarge)) throw error;
+      if (lines.length === 1) return LINE_TOO_LARGE;
+      const half = Math.ceil(lines.length / 2);
+      const first = await this.store(lines.slice(0, half));
+      const second = await this.store(lines.slice(half));
+      const moved = second.refused.map((refusal) => ({ ...refusal, line: refusal.line + half }));
+      return {
+        stored: first.stored + second.stored,
+        unchanged: first.unchanged + second.unchanged,
+        refused: [...first.refused, ...moved],
+      };
+    }
   }
 
   /** Calls the node with a JSON body and returns the reply's JSON. */
@@ -96,6 +124,7 @@ export class Target {
     for (let attempt = 1; ; attempt++) {
       const reply = await this.#exchange(path, body, type);
       if (reply.status === 200 && reply.body !== undefined) return reply.body;
+      if (reply.status === BODY_TOO_LARGE) throw new BodyTooLarge();
       const mayPass = reply.status === 0 || reply.status === 429 || reply.status >= 500;
       if (!mayPass || attempt === ATTEMPTS) throw this.#problem(path, reply);
       await sleep(RETRY_MS * 2 ** (attempt - 1));
