@@ -164,7 +164,7 @@ export const clientOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description:
-        "Minimum time after which a stored message is sent again if the client has not acknowledged it. The first resend follows after one to two times this value. Up to four more resends follow while the connection is open. Applies only to WKProto clients and to clients of WuKongIM's JSON-RPC; other clients resume instead. A connection remembers at most 256 unacknowledged messages, and at most 1 MiB of their payloads; older messages are not sent again. 0 means that messages are never sent again.",
+        "Minimum time after which a stored message is sent again if the client has not acknowledged it. The first resend follows after one to two times this value. Up to four more resends follow while the connection is open. Applies only to WKProto clients and to clients of WuKongIM's JSON-RPC; other clients resume instead. A connection remembers at most 256 unacknowledged messages, and at most 1 MiB of their payloads; older messages are not sent again, and neither is the start of a stream. 0 means that messages are never sent again.",
     }),
     maxConnections: Type.Integer({
       default: 0,

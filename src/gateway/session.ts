@@ -301,6 +301,8 @@ export class Session {
       if (!this.follows(channel.id)) return void this.acknowledged(message.messageId);
     if (!mayRead(this.rights, channel)) return void this.acknowledged(message.messageId);
     if (expiresAtMs(message) <= this.#clock()) return;
+    // The client has later events of the stream. This push has the stream as it was at its start.
+    if (message.stream?.state === "active") return;
     this.pushFrames(this.codec.encodePush(push));
   }
 

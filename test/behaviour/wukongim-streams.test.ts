@@ -628,3 +628,25 @@ t.test(
     t.equal(status, 400, "an event with a different time is not a retry");
   },
 );
+
+t.test(
+  "the start of a stream is not sent again to a client that has later events of the stream but acknowledged no message",
+  async (t) => {
+    const quick = await startWorld(t, { ...SETTINGS, JINDOU_CLIENT_RESEND_AFTER_S: "1" });
+    const stream = await newStream("group", quick);
+    const { viewer, sender, channel, no } = stream;
+    await quick.register(viewer, { flag: 1 });
+    const client = await connectWkproto(t, { port: quick.clientPort, uid: viewer, version: 5 });
+    await quick.untilSubscribed();
+    await stream.begin();
+    await stream.delta("e-1", "text");
+    await stream.post("e-2", "stream.close", { end_reason: 0 });
+    await quick.send(sender, channel, "later");
+    const starts = () => client.received.filter(({ fields }) => fields.clientMsgNo === no);
+    await client.nth(3, ({ packet, fields }) => packet === "RECV" && fields.clientMsgNo !== no);
+    t.same(
+      starts().map(({ packet }) => packet),
+      ["RECV"],
+    );
+  },
+);
