@@ -280,6 +280,18 @@ t.test(
   },
 );
 
+t.test("an import whose output cannot be written any more ends with exit code 1", async (t) => {
+  const source = await startSource(t, TOKEN);
+  const node = await startBroker(t);
+  const to = `--to=http://127.0.0.1:${node.apiPort}`;
+  const copy = spawnJindou(t, ["import", "wukongim", `--from=${source.url}`, to, "--close"], {
+    env: { JINDOU_IMPORT_TOKEN: TOKEN },
+  });
+  for (const output of [copy.child.stdout, copy.child.stderr]) output?.destroy();
+  t.match(await copy.exit, { code: 1 });
+  t.match((await node.call("/admin/import")).body, { state: "open" });
+});
+
 t.test(
   "repeating the command completes a close that was interrupted, and the node serves clients",
   async (t) => {
