@@ -45,6 +45,7 @@ export async function watch(args: Arguments, ports: WatchPorts): Promise<void> {
       `--client must be a URL such as ws://127.0.0.1:5200, not ${JSON.stringify(url)}.`,
     );
   const token = ownToken ?? (await registerToken(api, { uid, deviceFlag, deviceLevel: 0 })).token;
+  if (stopping.aborted) return;
   const ended = deferred<void>();
   stopping.addEventListener("abort", () => ended.resolve());
   const client = connect({ url, uid, token, deviceFlag });
@@ -125,6 +126,7 @@ function printReceived(
   };
   let messages = 0;
   client.on("message", (message) => {
+    if (messages === count) return; // the client is closing
     output.print(output.isJson ? messageJson(message) : lineOf(message));
     if (message.stream !== undefined) follow(message.stream);
     messages += 1;

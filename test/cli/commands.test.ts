@@ -8,7 +8,7 @@ import { type AddressInfo, createServer as createTcpServer } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { CLIENT_COMMANDS } from "../../src/config/help.ts";
-import { jindou } from "../main/jindou.ts";
+import { jindou, spawnJindou } from "../main/jindou.ts";
 import {
   type ChildBroker,
   launchBroker,
@@ -136,6 +136,38 @@ t.test(
     });
   },
 );
+
+t.test("`jindou watch` exits with 0 on SIGINT while it registers a token", async (t) => {
+  const node = createServer();
+  const called = once(node, "request");
+  await new Promise<void>((resolve) => node.listen(0, "127.0.0.1", resolve));
+  t.teardown(() => node.close());
+  const api = `--api=http://127.0.0.1:${(node.address() as AddressInfo).port}`;
+  const client = `--client=ws://127.0.0.1:${await freePort()}`;
+  const preload = `process.on("SIGINT", () => process.stderr.write("got SIGINT"));`;
+  const watching = spawnJindou(t, ["watch", api, client, "alice"], { preload });
+  const [, response] = await called;
+  watching.child.kill("SIGINT");
+  if (watching.child.stderr !== null) await once(watching.child.stderr, "data");
+  response.end('{"status":"ok"}');
+  t.match(await watching.exit, { code: 0, stderr: "got SIGINT" });
+});
+
+t.test("`jindou watch --count` prints no more messages than the count", async (t) => {
+  const broker = await spawnBroker(t);
+  const shell = openShell(t, broker);
+  const client = `--client=ws://127.0.0.1:${broker.clientPort}`;
+  const watching = shell.start(["watch", client, "--json", "--count=2", "alice"]);
+  await watching.untilShown(/^Connected/m);
+  const message = { from_uid: "bob", channel_id: "alice", channel_type: 1 };
+  const payload = btoa('{"type":1,"content":"hello"}');
+  await Promise.all(
+    Array.from({ length: 50 }, () => broker.call("/message/send", { ...message, payload })),
+  );
+  const { code, stdout } = await watching.exit;
+  t.equal(code, 0);
+  t.equal(stdout.trim().split("\n").length, 2);
+});
 
 t.test("without --api, the commands call the node that the environment configures", async (t) => {
   const [apiPort, clientPort] = [await freePort(), await freePort()];
