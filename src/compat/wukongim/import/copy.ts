@@ -421,25 +421,29 @@ class Copy {
 
   async #compareRange(channel: CopiedChannel, range: Range): Promise<void> {
     this.#compared += range.count;
-    if (await this.#isEqual(channel, range)) return;
+    if ((await this.#differenceIn(channel, range)) === undefined) return;
     // The node may have refused some of these messages in an earlier run. They are left out of the
     // second comparison.
     const accepted = await this.#acceptedIn(channel, range);
-    if (await this.#isEqual(channel, accepted)) return;
-    this.#differ(`${channel.id}: messages ${range.fromSeq} to ${range.lastSeq} differ`);
+    const difference = await this.#differenceIn(channel, accepted);
+    if (difference !== undefined)
+      this.#differ(`${channel.id}: messages ${range.fromSeq} to ${range.lastSeq} ${difference}`);
   }
 
-  async #isEqual({ name }: CopiedChannel, range: Range): Promise<boolean> {
-    if (range.count === 0) return true;
+  /** Returns a description of the difference between the two sides, `undefined` if they are equal. */
+  async #differenceIn({ name }: CopiedChannel, range: Range): Promise<string | undefined> {
+    if (range.count === 0) return undefined;
     const { count, checksum, headSeq } = await this.#target.range(
       name,
       range.fromSeq,
       range.lastSeq,
     );
-    if (headSeq < range.lastSeq) return false;
+    if (headSeq < range.lastSeq) return "differ";
     // The counts may differ, because the node may have removed messages that are expired or old.
-    if (this.#hasLimits || range.hasExpired) return true;
-    return count === range.count && checksum === range.checksum();
+    if (this.#hasLimits || range.hasExpired) return undefined;
+    if (count > range.count)
+      return `differ: the node still has ${count - range.count} that the server has deleted`;
+    return checksum === range.checksum() ? undefined : "differ";
   }
 
   /**
