@@ -284,6 +284,24 @@ t.test(
   },
 );
 
+t.test(
+  "after an import, conversations are listed by the time of their newest message, even if an old group has many messages",
+  async (t) => {
+    const source = await startSource(t, TOKEN);
+    const node = await startBroker(t);
+    source.messages.add(TEAM, 2, "cat", 6000);
+    const rows = source.messages.of(TEAM, 2);
+    rows.splice(0, rows.length, ...rows.map((row) => ({ ...row, timestamp: 1_600_000_000 })));
+    const { code, stdout, stderr } = await runImport(t, source, node, ["--close"]);
+    t.equal(code, 0, stdout + stderr);
+    const total = (await node.call("/admin/import")).body.stored.message;
+    t.match(JSON.parse(stdout), { differences: [], messages: total, compared: total });
+    const { body } = await node.call("/conversation/sync", { uid: "ben" });
+    t.ok(body.length > 1);
+    t.equal(body.at(-1).channel_id, TEAM);
+  },
+);
+
 t.test("an import whose output cannot be written any more ends with exit code 1", async (t) => {
   const source = await startSource(t, TOKEN);
   const node = await startBroker(t);

@@ -88,6 +88,17 @@ interface CopiedChannel extends listings.LoggedChannel {
   readonly users: readonly [string, string];
 }
 
+/** Messages of a channel that are copied together: all, or those after the newest stored one. */
+interface Part {
+  readonly channel: CopiedChannel;
+  /** Seq before which the part ends. The default is `Infinity`. */
+  readonly endSeq?: number;
+  /** True if this run has already copied and compared the messages that the node has. */
+  readonly isContinued?: boolean;
+  /** True if streams that have not ended are also copied. */
+  readonly isLast?: boolean;
+}
+
 /** Runs a pass. Throws a SourceError if a call to the server or to the node fails. */
 export async function copySource(options: CopyOptions): Promise<CopyReport> {
   return new Copy(options).run();
@@ -109,7 +120,7 @@ class Copy {
    * cannot be replaced later, so the other messages are stored in the run that closes the import,
    * after everything else was compared.
    */
-  readonly #held: CopiedChannel[] = [];
+  readonly #held = new Set<CopiedChannel>();
   /**
    * Conversations in which a user has deleted messages. WuKongIM still counts the deleted messages
    * as unread.
@@ -153,8 +164,13 @@ class Copy {
     await this.#copyPositions();
     if (isLast) await this.#compareUnread();
     const mayClose = () => isLast && (this.#differenceCount === 0 || acceptsDifferences);
-    if (mayClose() && this.#held.length > 0) {
-      await this.#copyMessages(this.#held.splice(0), true);
+    if (mayClose() && this.#held.size > 0) {
+      const parts = [...this.#held].map((channel) => ({
+        channel,
+        isContinued: true,
+        isLast: true,
+      }));
+      await this.#copyParts(parts);
       await this.#copyPositions();
     }
     const isClosed = mayClose();
@@ -354,14 +370,24 @@ class Copy {
     if (valid.length > MAX_UIDS) await this.#lines.flush();
   }
 
-  /** Copies messages. Stops before the first open stream of a channel unless `isFinal` is true. */
-  async #copyMessages(channels: readonly CopiedChannel[], isFinal = false): Promise<void> {
+  /**
+   * Copies the messages of channels that are sorted by the time of their newest message. Channels
+   * with several pages are copied first, except for their newest message, so that all newest
+   * messages are stored in about the order of the channels.
+   */
+  async #copyMessages(channels: readonly CopiedChannel[]): Promise<void> {
+    const long = new Set(channels.filter(({ lastSeq }) => lastSeq > PAGE_SIZE));
+    await this.#copyParts([...long].map((channel) => ({ channel, endSeq: channel.lastSeq })));
+    await this.#copyParts(channels.map((channel) => ({ channel, isContinued: long.has(channel) })));
+  }
+
+  async #copyParts(parts: readonly Part[]): Promise<void> {
     const { note } = this.#options;
-    const total = channels.reduce((sum, { lastSeq }) => sum + lastSeq, 0);
+    const total = parts.reduce((sum, { channel }) => sum + channel.lastSeq, 0);
     const startMs = performance.now();
     let [done, notedMs] = [0, startMs];
-    await inParallel(channels, async (channel) => {
-      await this.#copyChannel(channel, isFinal, (count) => {
+    await inParallel(parts, async (part) => {
+      await this.#copyPart(part, (count) => {
         done += count;
         const nowMs = performance.now();
         if (nowMs - notedMs < PROGRESS_MS) return;
@@ -372,22 +398,22 @@ class Copy {
     });
   }
 
-  async #copyChannel(
-    channel: CopiedChannel,
-    isFinal: boolean,
+  async #copyPart(
+    { channel, endSeq = Infinity, isContinued = false, isLast = false }: Part,
     onDone: (count: number) => void,
   ): Promise<void> {
     const { lastSeq } = channel;
-    const comparesAll = this.#options.comparesAll && !isFinal;
+    const comparesAll = this.#options.comparesAll && !isContinued;
     const { headSeq, headTimeS } = await this.#target.range(channel.name, 1, 0);
     if (!comparesAll) onDone(headSeq);
     let next = comparesAll ? 1 : headSeq + 1;
     let range = new Range(next, comparesAll ? 0 : headTimeS);
     while (next <= lastSeq || next === 1) {
       const page = await listings.messagesOf(this.#source, channel.read, next, PAGE_SIZE);
-      const openAt = isFinal ? -1 : page.findIndex(isOpenStream);
-      const messages = openAt === -1 ? page : page.slice(0, openAt);
-      if (openAt !== -1) this.#held.push(channel);
+      const openAt = isLast ? -1 : page.findIndex(isOpenStream);
+      if (openAt !== -1) this.#held.add(channel);
+      const closed = openAt === -1 ? page : page.slice(0, openAt);
+      const messages = closed.filter(({ message_seq: seq }) => seq < endSeq);
       const added = messages.filter(({ message_seq: seq }) => seq > headSeq);
       const refusals = await this.#store(channel, added);
       for (const message of messages) if (!refusals.has(message.message_seq)) range.add(message);
@@ -489,7 +515,7 @@ class Copy {
   async #compareUnread(): Promise<void> {
     const uids = new Set<string>();
     const held = new Set(
-      this.#held.flatMap(({ id, type, users: [uid, peer] }) =>
+      [...this.#held].flatMap(({ id, type, users: [uid, peer] }) =>
         type === GROUP_CHANNEL
           ? `${type}:${id}`
           : [`${uid}\n${type}:${peer}`, `${peer}\n${type}:${uid}`],
