@@ -524,9 +524,11 @@ class WebhookDispatch implements WebhookService {
   /**
    * Removes the records of fixed endpoints that no node has had in its configuration for a day. The
    * delay is needed because, while the configuration is being changed, only some of the nodes have
-   * the new one.
+   * the new one. A process removes nothing in its first hour, because after a stop of more than a
+   * day, a node that has the endpoint may start later.
    */
   async #removeUnseen(stored: readonly StoredWebhook[]): Promise<void> {
+    if (performance.now() < SEEN_INTERVAL_MS) return; // time since the start of the process
     const { fixed, store } = this.#ports;
     const ids = new Set(fixed.map(({ id }) => id));
     for (const record of stored.filter(isFixedRecord)) {

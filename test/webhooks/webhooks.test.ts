@@ -358,13 +358,19 @@ t.test(
 t.test(
   "the record of a configured webhook is removed a day after the configuration last contained the webhook",
   async (t) => {
-    const { store, webhooks } = await startWebhooks(t);
+    const { store, webhooks, restart } = await startWebhooks(t);
     const record = (seenAtMs: number) =>
       JSON.stringify({ secrets: [], from: [], createdAtMs: 1, seenAtMs, replays: [] });
     await store.putWebhook("recent", record(Date.now()), 0, 9);
     await store.putWebhook("old", record(Date.now() - 90_000_000), 0, 9);
     const created = await webhooks.create({ url: "http://127.0.0.1:9/hook" });
     t.match(created, { id: /^wh_/ }, "neither record counts against the limit of one webhook");
+    await webhooks.close(); // after it has examined the records
+    t.equal((await store.webhooks()).length, 3, "a node that has just started removes nothing");
+    const steadyMs = performance.now.bind(performance);
+    const later = mock.method(performance, "now", () => steadyMs() + 3_600_000);
+    t.teardown(() => later.mock.restore());
+    restart();
     while ((await store.webhooks()).some(({ id }) => id === "old")) await turn();
     const ids = (await store.webhooks()).map(({ id }) => id);
     t.ok(ids.includes("recent"), "another node may still have the recent one");
