@@ -190,15 +190,20 @@ export class Runner {
     }, 0);
   }
 
-  /** Reads the stored state and starts delivering. */
+  /** Reads the stored state and starts delivering. If a state is damaged, starts nothing. */
   async start(): Promise<void> {
     const { store } = this.#ports;
     const { id } = this.#endpoint;
     const [states] = await Promise.all([store.webhookTexts(id, "state"), this.#countParked()]);
     await this.#removeEnded(states);
     this.#endListening = this.#ports.tail.listen();
-    this.#open(LIVE, this.#endpoint.from, undefined, states);
-    for (const replay of this.#endpoint.replays) this.#openReplay(replay, states);
+    try {
+      this.#open(LIVE, this.#endpoint.from, undefined, states);
+      for (const replay of this.#endpoint.replays) this.#openReplay(replay, states);
+    } catch (error) {
+      await this.stop(); // a stored state is damaged
+      throw error;
+    }
   }
 
   /**
