@@ -1,7 +1,7 @@
 // Measures how late event-loop timers fire. Replaces prom-client's monitor, whose timer wakes an
 // idle process 100 times per second.
 
-import { createHistogram, performance } from "node:perf_hooks";
+import { createHistogram, performance, type RecordableHistogram } from "node:perf_hooks";
 
 const BUSY_INTERVAL_MS = 10;
 /**
@@ -10,6 +10,11 @@ const BUSY_INTERVAL_MS = 10;
  */
 const IDLE_INTERVAL_MS = 250;
 const BUSY_SHARE = 0.1;
+/**
+ * Duration of a window in milliseconds. The gauges report the current and the previous window, so
+ * that a scrape does not hide a delay from other scrapers.
+ */
+const WINDOW_MS = 30_000;
 const NS_PER_MS = 1e6;
 const NS_PER_S = 1e9;
 const PREFIX = "nodejs_eventloop_lag_";
@@ -21,7 +26,10 @@ interface LagGauge {
 }
 
 export class EventLoopLag {
-  readonly #delays = createHistogram();
+  readonly #windowMs: number;
+  #delays = createHistogram();
+  #previousDelays = createHistogram();
+  #windowEndMs = 0;
   #newestNs = 0;
   #timer: NodeJS.Timeout | undefined;
   #dueMs = 0;
@@ -29,7 +37,12 @@ export class EventLoopLag {
   /** Gauge values at the last scrape, in seconds, by the middle part of the gauge's name. */
   #scraped: ReadonlyMap<string, number> = new Map();
 
+  constructor(windowMs = WINDOW_MS) {
+    this.#windowMs = windowMs;
+  }
+
   start(): void {
+    this.#windowEndMs = performance.now() + this.#windowMs;
     this.#schedule(BUSY_INTERVAL_MS);
   }
 
@@ -43,35 +56,16 @@ export class EventLoopLag {
       name: `${PREFIX}seconds`,
       help: "Latest delay of an event-loop timer.",
       read: () => {
-        this.#scrape();
+        this.#scraped = valuesOf(this.#delays, this.#previousDelays);
         return this.#newestNs / NS_PER_S;
       },
     };
-    const others = [...this.#values().keys()].map((part) => ({
+    const others = [...valuesOf().keys()].map((part) => ({
       name: `${PREFIX}${part}_seconds`,
-      help: `Delays of event-loop timers since the last scrape: ${part}.`,
+      help: `Delays of event-loop timers in the last 30 to 60 seconds: ${part}.`,
       read: () => this.#scraped.get(part) ?? 0,
     }));
     return [newest, ...others];
-  }
-
-  #scrape(): void {
-    this.#scraped = this.#values();
-    this.#delays.reset();
-  }
-
-  #values(): ReadonlyMap<string, number> {
-    const delays = this.#delays;
-    const seconds = (ns: number) => (delays.count === 0 ? 0 : ns / NS_PER_S);
-    return new Map([
-      ["min", seconds(delays.min)],
-      ["max", seconds(delays.max)],
-      ["mean", seconds(delays.mean)],
-      ["stddev", seconds(delays.stddev)],
-      ["p50", seconds(delays.percentile(50))],
-      ["p90", seconds(delays.percentile(90))],
-      ["p99", seconds(delays.percentile(99))],
-    ]);
   }
 
   #schedule(intervalMs: number): void {
@@ -80,7 +74,13 @@ export class EventLoopLag {
   }
 
   readonly #measure = (): void => {
-    const delayMs = performance.now() - this.#dueMs;
+    const nowMs = performance.now();
+    if (nowMs >= this.#windowEndMs) {
+      [this.#delays, this.#previousDelays] = [this.#previousDelays, this.#delays];
+      this.#delays.reset();
+      this.#windowEndMs = nowMs + this.#windowMs;
+    }
+    const delayMs = nowMs - this.#dueMs;
     this.#newestNs = Math.max(1, Math.round(delayMs * NS_PER_MS)); // the minimum of a histogram is 1
     this.#delays.record(this.#newestNs);
     const utilization = performance.eventLoopUtilization();
@@ -88,4 +88,19 @@ export class EventLoopLag {
     this.#utilization = utilization;
     this.#schedule(share > BUSY_SHARE ? BUSY_INTERVAL_MS : IDLE_INTERVAL_MS);
   };
+}
+
+function valuesOf(...windows: readonly RecordableHistogram[]): ReadonlyMap<string, number> {
+  const delays = createHistogram();
+  for (const window of windows) delays.add(window);
+  const seconds = (ns: number) => (delays.count === 0 ? 0 : ns / NS_PER_S);
+  return new Map([
+    ["min", seconds(delays.min)],
+    ["max", seconds(delays.max)],
+    ["mean", seconds(delays.mean)],
+    ["stddev", seconds(delays.stddev)],
+    ["p50", seconds(delays.percentile(50))],
+    ["p90", seconds(delays.percentile(90))],
+    ["p99", seconds(delays.percentile(99))],
+  ]);
 }
