@@ -126,8 +126,9 @@ export interface EventStore {
   onEvents(listener: EventListener): () => void;
   /**
    * Removes events that are older than `beforeMs`, unless they follow a position in `held`. Then
-   * removes the oldest events until the feed takes up about `maxBytes`. Returns the number of
-   * removed events. On Redis, all events of one change together count as one.
+   * removes the oldest events until the feed takes up about `maxBytes`. Stops early when `signal`
+   * is aborted. Returns the number of removed events. On Redis, all events of one change together
+   * count as one.
    */
   trimEvents(limits: EventLimits): Promise<number>;
   /** Approximate size of the stored events in bytes. */
@@ -142,4 +143,5 @@ export interface EventLimits {
    * events are needed.
    */
   readonly held: readonly EventPosition[] | undefined;
+  readonly signal?: AbortSignal;
 }

@@ -1,5 +1,5 @@
 // Prepares the event feed when a node starts: applies `events.feed` to the store, and removes old
-// events regularly. State: the timer.
+// events regularly. State: the timer and the removal in progress.
 
 import type { EventPosition } from "../broker/event-ports.ts";
 import { OnlineSweep } from "../broker/online-sweep.ts";
@@ -20,6 +20,7 @@ export class EventFeedKeeper {
   readonly #node: Pick<Node, "config" | "store" | "metrics" | "logger" | "drivers">;
   #timer: NodeJS.Timeout | undefined;
   #trimming: Promise<void> | undefined;
+  readonly #closing = new AbortController();
   readonly #needed: NeededEvents;
 
   /** Events after the positions returned by `needed` are kept until the feed is too large. */
@@ -44,12 +45,13 @@ export class EventFeedKeeper {
       throw new StartError(
         `The store's event feed is ${isOn ? "on" : "off"}, but events.feed is ${feed}. Set events.feed to store, start the node and run jindou events ${feed}, or set events.feed to ${isOn ? "on" : "off"}`,
       );
-    await this.#trim();
+    void this.#trim(); // the start must not wait, because a removal can take minutes
     this.#timer = setInterval(() => void this.#trim(), TRIM_INTERVAL_MS).unref();
   }
 
   async close(): Promise<void> {
     clearInterval(this.#timer);
+    this.#closing.abort();
     await this.#trimming;
   }
 
@@ -69,7 +71,8 @@ export class EventFeedKeeper {
       eventsOn.of().set((await store.feedSwitch()) === true ? 1 : 0);
       const beforeMs = drivers.clock() - retentionS * 1000;
       const held = await this.#needed();
-      const limits = { beforeMs, maxBytes: maxBytes || defaultBytes, held };
+      const { signal } = this.#closing;
+      const limits = { beforeMs, maxBytes: maxBytes || defaultBytes, held, signal };
       eventsRemoved.of().add(await store.trimEvents(limits));
       eventsBytes.of().set(await store.eventBytes());
     } catch (error) {

@@ -328,6 +328,30 @@ t.test(
   },
 );
 
+t.test(
+  "the removal of old events lets other work run, and stops when its signal is aborted",
+  async (t) => {
+    const { store: opening } = setUp(t);
+    const store = await opening;
+    await store.switchFeed(true);
+    const rows = 202;
+    for (let i = 0; i < rows; i++) {
+      await store.append(draftOf({ key: i % 2 === 0 ? "2:g" : "2:h" }));
+      await store.checkpoint(); // each event in a row of its own
+    }
+    const trim = async (beforeMs: number, maxBytes: number, signal?: AbortSignal) =>
+      store.trimEvents({ beforeMs, maxBytes, held: undefined, ...(signal && { signal }) });
+    const stop = new AbortController();
+    setImmediate(() => stop.abort());
+    const removed = await trim(Number.MAX_SAFE_INTEGER, 1e9, stop.signal);
+    t.ok(removed > 0 && removed < rows, `${removed} of ${rows} events were removed`);
+    const bytes = await store.eventBytes();
+    t.equal(await trim(0, 0, stop.signal), 0, "an aborted removal removes nothing");
+    t.ok(bytes > 0, "the other events are still there");
+    t.equal(removed + (await trim(0, 0)), rows, "the next removal removes the other events");
+  },
+);
+
 t.test("expired access tokens are removed", async (t) => {
   const { path, time, store: opening } = setUp(t);
   const store = await opening;

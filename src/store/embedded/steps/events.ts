@@ -34,57 +34,88 @@ export function createEvents({ tables, events, appends, onError }: EventPorts): 
     });
   }
 
-  /** Removes rows. Returns the number of events in them. */
-  async function remove(table: EventTable, rows: readonly StoredEvents[]): Promise<number> {
-    for (let at = 0; at < rows.length; at += ROWS_PER_STEP) {
-      const step = rows.slice(at, at + ROWS_PER_STEP);
+  /**
+   * Removes rows in steps, until `nextRows` returns less than a full step or the signal is aborted.
+   * Each step is a short read and one commit, so that other work continues between two steps.
+   * Returns the number of events in the removed rows.
+   */
+  async function remove(
+    table: EventTable,
+    nextRows: () => readonly StoredEvents[],
+    signal: AbortSignal | undefined,
+  ): Promise<number> {
+    let removed = 0;
+    while (signal?.aborted !== true) {
+      tables.env.resetReadTxn();
+      const rows = nextRows();
+      if (rows.length === 0) break;
       await commit(
         tables,
         () => {
-          for (const { key } of step) void table.remove(key);
-          if (table === tables.events) events.putTrimmed(lastNumbers(step));
+          for (const { key } of rows) void table.remove(key);
+          if (table === tables.events) events.putTrimmed(lastNumbers(rows));
         },
         "reclaim",
       );
+      removed += rows.reduce((sum, { count }) => sum + count, 0);
+      if (rows.length < ROWS_PER_STEP) break;
     }
-    return rows.reduce((sum, { count }) => sum + count, 0);
+    return removed;
   }
 
-  /** Returns the rows in which all events are old and no longer needed. */
-  function oldRows(rowsOf: EventRows, { beforeMs, held }: EventLimits): StoredEvents[] {
-    return events.newest().flatMap((_, partition) => {
-      const rows: StoredEvents[] = [];
+  /** Returns up to `ROWS_PER_STEP` rows in which all events are old and no longer needed. */
+  function oldRows(rowsOf: EventRows, { beforeMs, held }: EventLimits): readonly StoredEvents[] {
+    const rows: StoredEvents[] = [];
+    for (const partition of events.newest().keys())
       for (const row of rowsOf.oldestRows(partition)) {
         const isHeld = held !== undefined && row.newest.number > (held[partition]?.number ?? 0);
         if (row.newest.timestampMs >= beforeMs || isHeld) break;
         rows.push(row);
+        if (rows.length === ROWS_PER_STEP) return rows;
       }
-      return rows;
-    });
+    return rows;
   }
 
-  /** Returns the oldest rows of all partitions, enough to free about `excessBytes`. */
-  function excessRows(table: EventTable, excessBytes: number): StoredEvents[] {
+  /**
+   * Returns the oldest rows of all partitions, enough to free about `excessBytes`, but at most
+   * `ROWS_PER_STEP` rows.
+   */
+  function excessRows(table: EventTable, excessBytes: number): readonly StoredEvents[] {
     const { entryCount } = statsOf(table);
     const bytesPerRow = bytesOf(table) / Math.max(1, entryCount);
-    const count = Math.ceil(excessBytes / bytesPerRow);
+    const count = Math.min(ROWS_PER_STEP, Math.ceil(excessBytes / bytesPerRow));
     const rowsOf = table === tables.events ? stored : onDemand;
-    const oldest = events.newest().flatMap((_, partition) => {
-      const rows: StoredEvents[] = [];
-      for (const row of rowsOf.oldestRows(partition)) {
-        if (rows.length >= count) break;
-        rows.push(row);
-      }
-      return rows;
-    });
-    return oldest.sort((a, b) => a.newest.id - b.newest.id).slice(0, count);
+    const partitions = [...events.newest().keys()].map((at) => rowsOf.oldestRows(at));
+    const next = partitions.map((rows) => rows.next().value ?? undefined);
+    const rows: StoredEvents[] = [];
+    while (rows.length < count) {
+      let oldest = -1;
+      for (const [at, row] of next.entries())
+        if (
+          row !== undefined &&
+          row.newest.id < (next[oldest]?.newest.id ?? Number.POSITIVE_INFINITY)
+        )
+          oldest = at;
+      const row = next[oldest];
+      if (row === undefined) break;
+      rows.push(row);
+      next[oldest] = partitions[oldest]?.next().value ?? undefined;
+    }
+    for (const unread of partitions) unread.return(undefined); // releases its database cursor
+    return rows;
   }
 
   /** Removes the oldest events of a table until its size is about `maxBytes`. */
-  async function shrink(table: EventTable, maxBytes: number): Promise<number> {
-    tables.env.resetReadTxn();
-    const excess = bytesOf(table) - maxBytes;
-    return excess > 0 ? remove(table, excessRows(table, excess)) : 0;
+  function shrink(
+    table: EventTable,
+    maxBytes: number,
+    signal: AbortSignal | undefined,
+  ): Promise<number> {
+    const nextRows = () => {
+      const excess = bytesOf(table) - maxBytes;
+      return excess > 0 ? excessRows(table, excess) : [];
+    };
+    return remove(table, nextRows, signal);
   }
 
   function allBytes(): number {
@@ -111,12 +142,13 @@ export function createEvents({ tables, events, appends, onError }: EventPorts): 
     onEvents: (listener) => events.onEvents(listener),
 
     async trimEvents(limits) {
-      const { maxBytes } = limits;
-      const removed = await remove(tables.onDemandEvents, oldRows(onDemand, limits));
-      const shrunk = await shrink(tables.onDemandEvents, maxBytes * ON_DEMAND_SHARE);
-      const old = await remove(tables.events, oldRows(stored, limits));
+      const { maxBytes, signal } = limits;
+      const { events: feed, onDemandEvents } = tables;
+      const removed = await remove(onDemandEvents, () => oldRows(onDemand, limits), signal);
+      const shrunk = await shrink(onDemandEvents, maxBytes * ON_DEMAND_SHARE, signal);
+      const old = await remove(feed, () => oldRows(stored, limits), signal);
       tables.env.resetReadTxn();
-      const excess = await shrink(tables.events, maxBytes - bytesOf(tables.onDemandEvents));
+      const excess = await shrink(feed, maxBytes - bytesOf(onDemandEvents), signal);
       return removed + shrunk + old + excess;
     },
 
