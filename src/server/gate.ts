@@ -3,12 +3,15 @@
 // import, logins and calls that only read. Other calls are rejected with 503, and sockets are
 // closed.
 
+import { STREAMS_PATH } from "../api/durable-streams/path.ts";
 import { edgeReply, errorReply } from "../api/errors.ts";
+import { presentsToken } from "../api/stream-request.ts";
 import { CLOSE_REASONS } from "../broker/errors.ts";
 import type {
   Connection,
   ConnectionHandler,
   HttpEndpoint,
+  HttpRequest,
   HttpRoute,
   SocketEndpoint,
 } from "../transport/types.ts";
@@ -57,20 +60,27 @@ export function gatedHttp(
     const refusal = () => (node.status === "waiting" ? WAITING_REFUSAL : REFUSAL);
     const isOnlyRead = route.method === "GET" && !FOR_CLIENTS.test(route.path);
     const isImportCall = isOnlyRead || WHILE_IMPORTING.has(route.path);
-    const refusalReply = () => {
+    const isForClient = route.path === STREAMS_PATH ? isFromClient : () => false;
+    const refusalReply = (request: HttpRequest) => {
       if (!isServed()) return errorReply("unavailable", refusal());
-      if (node.imports.isUnderway && !isImportCall) return edgeReply("importing", RETRY_LATER);
+      if (node.imports.isUnderway && (!isImportCall || isForClient(request)))
+        return edgeReply("importing", RETRY_LATER);
       return undefined;
     };
     const gated: HttpRoute = {
       ...route,
-      admit: (request) => refusalReply() ?? route.admit?.(request),
+      admit: (request) => refusalReply(request) ?? route.admit?.(request),
       // An import may have been opened while the body arrived.
-      handle: (request) => refusalReply() ?? route.handle(request),
+      handle: (request) => refusalReply(request) ?? route.handle(request),
     };
     return gated;
   });
   return { ...endpoint, routes };
+}
+
+/** Returns true if the caller uses a client token or a signed URL instead of a credential. */
+function isFromClient(request: HttpRequest): boolean {
+  return presentsToken(request) || new URLSearchParams(request.query).has("sig");
 }
 
 /**
