@@ -73,7 +73,7 @@ export class KeyRefresher {
   }
 
   /**
-   * Begins to read the source. Resolves without waiting for this read if the copy has usable keys.
+   * Begins to read the source. Resolves without waiting for this read if the copy has usable keys that are not too old.
    * Otherwise, resolves after the read, even if it fails; the node then starts without keys.
    */
   async start(): Promise<void> {
@@ -88,7 +88,7 @@ export class KeyRefresher {
     }
     if (this.#isClosed) return;
     const reading = this.#read();
-    if (this.#set === undefined) await reading;
+    if (this.#set === undefined || this.#isStale) await reading;
   }
 
   close(): void {
@@ -100,7 +100,7 @@ export class KeyRefresher {
    * Returns the keys. Throws `unavailable` if no keys have been read yet, or if they are too old.
    */
   current(): KeySet {
-    if (this.#set === undefined || this.ageS > this.#ports.maxStaleS)
+    if (this.#set === undefined || this.#isStale)
       throw new BrokerError("unavailable", {
         message: "The token issuer's keys are not available. Try again later",
       });
@@ -122,6 +122,11 @@ export class KeyRefresher {
     return new BrokerError("unavailable", {
       message: "The token's key is not known yet. Try again later",
     });
+  }
+
+  /** True if the keys are too old to be used. */
+  get #isStale(): boolean {
+    return this.ageS > this.#ports.maxStaleS;
   }
 
   #readEarly(): void {

@@ -8,6 +8,7 @@ import { exportJWK, generateKeyPair, type JWK } from "jose";
 import type { Test } from "tap";
 import { ALGORITHMS } from "../../src/auth/options.ts";
 import { codeOf, eventually, startWorld, type World } from "../behaviour/world.ts";
+import { openStore } from "../store/embedded/folder.ts";
 import { type IssuerKey, keyFile, mint } from "../support/mint.ts";
 import { connectNative } from "../support/native-client.ts";
 import { spawnShifted } from "../support/shifted-clock.ts";
@@ -279,4 +280,20 @@ t.test("a clock step does not make keys count as too old", async (t) => {
     const login = connectNative(t, { port: node.broker.clientPort, uid: "alice", token });
     await t.resolves(login, `a login after a step of ${stepS} s`);
   }
+});
+
+t.test("a node whose copy of the keys is too old waits for the provider's keys", async (t) => {
+  const slow = new Provider();
+  slow.keys = [first.jwk];
+  await slow.listen(t);
+  const dataPath = await folderWithKeys(t, slow);
+  const store = await openStore(t, dataPath);
+  const copy = await store.keySet();
+  if (copy === undefined) throw new Error("the store has no copy of the keys");
+  await store.putKeySet({ ...copy, readAtMs: Date.now() - 2 * 86_400_000 });
+  await store.close();
+  const { answer } = slow;
+  slow.answer = (response) => setTimeout(() => answer(response), 1000);
+  const node = await startWorld(t, settingsOf(slow.url), dataPath);
+  t.equal(await outcome(t, node, await tokenOf(first.issuer)), "ok");
 });
