@@ -178,10 +178,12 @@ export class SocketLimits {
   /**
    * Returns true if one more connection of the address may stay open for a while after its last
    * reply, and counts that connection. `share` is the fraction of the address's limit that such
-   * connections may use.
+   * connections may use. Returns false while many addresses are counted: a late close is counted
+   * for a whole round, so one host with many IPv6 networks could use up all places for addresses.
    */
   allowLateClose(address: string, share = 1): boolean {
     if (!this.#isLimited) return true;
+    if (this.#countsMany) return false;
     const tally = this.#tally(address);
     if (tally === undefined || !this.#allowsCall(tally, share)) return false;
     tally.lateCloses.add();
@@ -225,6 +227,10 @@ export class SocketLimits {
     return this.#maxPerAddress !== Number.POSITIVE_INFINITY;
   }
 
+  get #countsMany(): boolean {
+    return this.#tallies.size * WATCHED_SHARE > MAX_ADDRESSES;
+  }
+
   #allowsCall({ calls, lateCloses }: Tally, share = 1): boolean {
     return calls + lateCloses.total < this.#maxPerAddress * share;
   }
@@ -233,7 +239,7 @@ export class SocketLimits {
     const existing = this.#tallies.get(address);
     if (existing !== undefined) return existing;
     if (this.#tallies.size >= MAX_ADDRESSES) return undefined;
-    if (this.#tallies.size * WATCHED_SHARE > MAX_ADDRESSES) this.#isWatching = true;
+    if (this.#countsMany) this.#isWatching = true;
     const tally = newTally(address);
     this.#tallies.set(address, tally);
     this.#rounds ??= setInterval(() => this.#nextRound(), ROUND_MS).unref();
@@ -246,7 +252,7 @@ export class SocketLimits {
   }
 
   #nextRound(): void {
-    this.#isWatching = this.#tallies.size * WATCHED_SHARE > MAX_ADDRESSES;
+    this.#isWatching = this.#countsMany;
     for (const [address, tally] of this.#tallies) {
       tally.slots.nextRound();
       tally.lateCloses.nextRound();

@@ -439,3 +439,15 @@ t.test(
     t.end();
   },
 );
+
+// Calls the limits directly, because a test cannot connect from 65,536 addresses.
+t.test("refused calls from many addresses do not keep a new address from connecting", (t) => {
+  const limits: SocketLimits = socketLimits({ maxUnauthenticatedPerAddress: LIMIT });
+  limits.start();
+  t.teardown(() => limits.stop());
+  t.ok(limits.allowLateClose("a0"), "a connection may close late while few addresses are counted");
+  for (let n = 1; n < 65_536; n++) limits.allowLateClose(`a${n}`);
+  t.notOk(limits.allowLateClose("a0"), "no connection may close late now");
+  t.not(limits.accepted("new", 0), undefined);
+  t.end();
+});
