@@ -24,6 +24,8 @@ import { reasonOf, StartError } from "./start-error.ts";
  */
 const SPARE_SOCKETS = 64;
 const REFUSAL_LOG_MS = 10_000;
+/** Fraction of `api.maxPendingBodyBytes` that calls on `client.listen` have in addition. */
+const CLIENT_BODY_SHARE = 1 / 4;
 
 interface Listeners {
   readonly api: Listener;
@@ -45,10 +47,11 @@ export async function createListeners(
 ): Promise<Listeners> {
   const { config } = node;
   const { http, viewers, sockets } = endpoints;
+  const bodies = createBodies(node);
   const shared = {
     driver: node.transport,
     limits: createLimits(node),
-    bodies: createBodies(node),
+    bodies: bodies.backends,
     onError: errorLog(node, "transport"),
     onHeadRefused: (problem: HeadProblem) => node.metrics.families.headsRefused.of(problem).add(),
   };
@@ -82,6 +85,7 @@ export async function createListeners(
       {
         ...shared,
         ...clientAddress,
+        bodies: bodies.clients,
         http: viewers,
         tls: tlsFiles(config.client.tls),
         trustedProxies: config.client.trustedProxies,
@@ -155,10 +159,13 @@ function createLimits({ config, logger, metrics }: Node): SocketLimits {
   return limits;
 }
 
-function createBodies({ config, metrics }: Node): BodyBudget {
-  const bodies = new BodyBudget(config.api.maxPendingBodyBytes);
-  metrics.families.bodiesPending.of().from(() => bodies.bytes);
-  return bodies;
+/** Creates one budget for each audience, so that clients cannot use up the backends' memory. */
+function createBodies({ config, metrics }: Node) {
+  const { maxPendingBodyBytes, maxBodyBytes } = config.api;
+  const backends = new BodyBudget(maxPendingBodyBytes);
+  const clients = new BodyBudget(Math.max(maxBodyBytes, maxPendingBodyBytes * CLIENT_BODY_SHARE));
+  metrics.families.bodiesPending.of().from(() => backends.bytes + clients.bytes);
+  return { backends, clients };
 }
 
 const VARIABLES = {

@@ -1,9 +1,9 @@
-// Collects the body of one HTTP request, up to the size limit and within the budget that all
+// Collects the body of one HTTP request, up to the size limit and within a budget that many
 // requests share. Each byte is copied once if the body arrives in one piece, otherwise twice.
 
 import { bytesOf, type DriverResponse } from "./driver.ts";
 
-/** Memory budget for partial bodies, shared by all calls on all of a node's listeners. */
+/** Memory budget for partial bodies, shared by all calls on one or more of a node's listeners. */
 export class BodyBudget {
   readonly #maxBytes: number;
   #bytes = 0;
