@@ -45,7 +45,10 @@ export class TlsHandshakes<Connection> {
   begin(socket: Socket, connection: Connection): void {
     const name = nameOf(socket); // the address is unknown after the close
     this.#pending.set(name, connection);
-    socket.once("close", () => this.#pending.delete(name));
+    socket.once("close", () => {
+      // A new connection may have the same addresses before this event.
+      if (this.#pending.get(name) === connection) this.#pending.delete(name);
+    });
     this.#server.emit("connection", socket);
   }
 }
