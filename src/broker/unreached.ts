@@ -2,6 +2,7 @@
 // need a push notification. Keeps no state.
 
 import { Semaphore } from "../lib/semaphore.ts";
+import { isTransient } from "./errors.ts";
 import { messagesOf } from "./event-messages.ts";
 import { type EventDraft, type EventRow, MAX_EVENT_UIDS } from "./event-ports.ts";
 import {
@@ -38,6 +39,7 @@ interface UnreachedPorts {
   readonly rule: PushRule;
   /** Number of group members above which only mentioned members are checked. */
   readonly maxMembers: number;
+  onError(error: unknown, message: string): void;
 }
 
 /**
@@ -74,7 +76,8 @@ export class Unreached {
 
   /**
    * Determines, for each event, which users its message has not reached. Returns one decision per
-   * event, in order.
+   * event, in order. If the data of a channel cannot be read, its messages get no events, so that
+   * the other channels do not wait for it.
    */
   async decide(rows: readonly EventRow[]): Promise<readonly Decision[]> {
     const stored = await messagesOf(this.#ports.store, rows);
@@ -93,8 +96,16 @@ export class Unreached {
       [...byChannel].map(async ([key, messages]) => {
         const decide = () => this.#unreachedOf(key, messages);
         const isPersonal = channelOf(key).type === PERSON_CHANNEL;
-        const uidsById = await (isPersonal ? decide() : groups.run(decide));
-        for (const [id, uids] of uidsById) unreached.set(id, uids);
+        try {
+          const uidsById = await (isPersonal ? decide() : groups.run(decide));
+          for (const [id, uids] of uidsById) unreached.set(id, uids);
+        } catch (error) {
+          if (isTransient(error)) throw error;
+          this.#ports.onError(
+            error,
+            "Could not decide which users of a channel need a push notification; its messages get no events",
+          );
+        }
       }),
     );
     return rows.map((row) => ({ row, events: pagesOf(row, unreached.get(row.id)) }));

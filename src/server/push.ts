@@ -41,7 +41,7 @@ export function createNodePush(node: Node): NodePush | undefined {
   const cursors = new PushCursors({
     ...{ store, afterMs, onError, clock: drivers.clock },
     unreached: new Unreached({
-      ...{ store, directory, maxMembers, isSystem: systemAccounts.has },
+      ...{ store, directory, maxMembers, onError, isSystem: systemAccounts.has },
       rule: isDialect ? "main" : "foreground",
     }),
     onDecided(messages, users) {

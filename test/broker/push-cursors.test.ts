@@ -3,11 +3,13 @@
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
+import { EVENTS_START } from "../../src/broker/event-ports.ts";
+import { bucketOf } from "../../src/broker/log-frame.ts";
 import { type ChannelRef, GROUP_CHANNEL } from "../../src/broker/model.ts";
 import { PushCursors } from "../../src/broker/push-cursors.ts";
 import { Unreached } from "../../src/broker/unreached.ts";
 import { draftOf } from "../contract/store-fixture.ts";
-import { openStore, testFolder } from "../store/embedded/folder.ts";
+import { damageRow, openStore, testFolder } from "../store/embedded/folder.ts";
 
 t.test(
   "the decisions for a large group are made once, even if they are written in turns",
@@ -40,6 +42,7 @@ t.test(
         },
       },
       ...{ isSystem: () => false, rule: "foreground", maxMembers: 50_000 },
+      onError: (error) => t.fail(String(error)),
     });
     const cursors = new PushCursors({
       ...{ unreached, clock: Date.now, afterMs: 0 },
@@ -63,5 +66,46 @@ t.test(
     while (decided < 10) await pause(10);
     t.equal(moves, 5, "at most 20,000 users are written in one turn");
     t.equal(sessionReads, 1, "the sessions of the users are read once");
+  },
+);
+
+t.test(
+  "a channel that cannot be read does not stop the decisions for other channels",
+  async (t) => {
+    const path = testFolder(t);
+    const before = await openStore(t, path);
+    await before.switchFeed(true);
+    const flags = {
+      ban: false,
+      disband: false,
+      sendBan: false,
+      allowStranger: false,
+      large: false,
+    };
+    for (const id of ["team", "word"]) {
+      const channel: ChannelRef = { id, type: GROUP_CHANNEL };
+      await before.createChannel({ ...channel, ...flags, clientEvents: false }, ["bob"]);
+      await before.append(draftOf({ channel }));
+    }
+    await before.close();
+    await damageRow(path, "channels", { encoding: "msgpack" });
+    const store = await openStore(t, path, { onError() {} });
+    const problems: string[] = [];
+    const unreached = new Unreached({
+      store,
+      directory: { liveSessions: async (users) => users.map(() => []) },
+      ...{ isSystem: () => false, rule: "foreground", maxMembers: 9 },
+      onError: (_, what) => problems.push(what),
+    });
+    const pages = await Promise.all(
+      ["2:team", "2:word"].map((key) => store.readEvents(bucketOf(key), EVENTS_START, 99)),
+    );
+    const rows = pages.flatMap((page) => page.rows).filter(({ type }) => type === "message.stored");
+    const decisions = await unreached.decide(rows);
+    t.same(
+      decisions.map(({ events }) => events.length),
+      [0, 1],
+    );
+    t.equal(problems.length, 1, "the error is reported");
   },
 );
