@@ -9,6 +9,7 @@ import {
   type ChannelKey,
   type ChannelRef,
   GROUP_CHANNEL,
+  isId,
   MAIN_DEVICE,
   type Message,
   PERSON_CHANNEL,
@@ -230,7 +231,7 @@ function mentionedBy({ payload }: Message): ReadonlySet<string> {
     const content: unknown = JSON.parse(Buffer.from(payload).toString());
     const uids = (content as { mention?: { uids?: unknown } } | null)?.mention?.uids;
     if (!Array.isArray(uids)) return NOBODY;
-    const names = uids.filter((uid): uid is string => typeof uid === "string");
+    const names = uids.filter((uid): uid is string => typeof uid === "string" && isId(uid));
     return new Set(names.slice(0, MAX_MENTIONS));
   } catch {
     return NOBODY; // a payload that is not JSON mentions nobody

@@ -150,6 +150,8 @@ t.test("only mentioned members of a large group need a push notification", async
     const seqs = (await eventsOf(world, key)).map(({ data }) => data.message_seq);
     t.notOk(seqs.includes(unmentioned), "a message without a mention has no event");
     const strangers = Array.from({ length: 999 }, (_, at) => `${eve}-${at}`);
+    const malformed = await send(ann, team, mention("\ud800", ben));
+    t.strictSame(await uidsOf(key, malformed), [ben], "a text that is not an id is ignored");
     const crowded = await send(ann, team, mention(...strangers, ben, cat));
     t.strictSame(await uidsOf(key, crowded), [ben], "the first 1,000 mentioned users are checked");
   }
