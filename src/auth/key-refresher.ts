@@ -73,8 +73,9 @@ export class KeyRefresher {
   }
 
   /**
-   * Begins to read the source. Resolves without waiting for this read if the copy has usable keys that are not too old.
-   * Otherwise, resolves after the read, even if it fails; the node then starts without keys.
+   * Begins to read the source. Resolves without waiting for this read if the copy has usable keys
+   * that are not too old. Otherwise, resolves after the read, even if it fails; the node then starts
+   * without keys.
    */
   async start(): Promise<void> {
     try {
