@@ -115,6 +115,15 @@ t.test("a signed URL of a personal channel must name both users in its path", as
   t.notOk("details" in (json as object), "no parameter of the URL can name the user");
 });
 
+t.test("a URL is not signed for a sender whose id is too long", async (t) => {
+  const fields = { access: "write", expires_in: 60, from_uid: "😀".repeat(65) };
+  const reply = await callAt(closed.apiPort, "/v1/sign", {
+    ...{ method: "POST", headers: { ...JSON_TYPE, ...TOKEN } },
+    body: JSON.stringify({ path: "/v1/stream/channel/2/lab/answer", ...fields }),
+  });
+  isRefused(t, reply, 400, "bad_id");
+});
+
 t.test("a URL signed for writing allows all methods except DELETE", async (t) => {
   const url = await sign(closed, "/v1/stream/signed/write", "write");
   const call = at(closed.clientPort);

@@ -3,6 +3,7 @@
 import { type Static, Type } from "typebox";
 import type { ChannelLogs } from "../../broker/channel-logs.ts";
 import type { Channels } from "../../broker/channels.ts";
+import { assertId } from "../../broker/ids.ts";
 import type { LogCursors } from "../../broker/log-cursors.ts";
 import type { Logs } from "../../broker/logs.ts";
 import { MAX_EXPIRY_S, OVERLAP_MS, type SignedUrls } from "../../broker/signed-urls.ts";
@@ -239,6 +240,7 @@ export function createSignRoutes(signedUrls: SignedUrls, clock: () => number): r
   ) {
     const parsed = parseStreamPath(path);
     if ("refusal" in parsed) return parsed.refusal;
+    if (fromUid !== "") assertId(fromUid, "from_uid");
     const expiresAtS = Math.floor(clock() / 1000) + expiresInS;
     const { target } = parsed;
     if (target.kind === "channel" && access === "write" && fromUid === "") return FROM_UID_REQUIRED;
