@@ -255,6 +255,8 @@ class Run {
    */
   async #step(partition: Partition): Promise<number> {
     const { store, clock, afterMs } = this.#ports;
+    // Events that are added during the read must wake the partition again.
+    if ((partition.next?.number ?? 0) <= partition.read.number) partition.next = undefined;
     const page = await store.readEvents(partition.at, partition.read, ROWS);
     // Lost events need no decision, so a loss before the rows is ignored.
     const [first] = page.rows;

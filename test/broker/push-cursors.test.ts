@@ -109,3 +109,36 @@ t.test(
     t.equal(problems.length, 1, "the error is reported");
   },
 );
+
+t.test("a message that is stored while a partition is read is decided at once", async (t) => {
+  const store = await openStore(t, testFolder(t));
+  await store.switchFeed(true);
+  let hasAppended = false;
+  let decided = 0;
+  const cursors = new PushCursors({
+    unreached: { decide: async (rows) => rows.map((row) => ({ row, events: [] })) },
+    ...{ clock: Date.now, afterMs: 0 },
+    store: {
+      ...store,
+      async readEvents(partition, after, limit) {
+        const page = await store.readEvents(partition, after, limit);
+        if (after.number > 0 && page.rows.length === 0 && !hasAppended) {
+          hasAppended = true;
+          await store.append(draftOf());
+          await pause(100); // the listener is called before the read ends
+        }
+        return page;
+      },
+    },
+    onDecided(messages) {
+      decided += messages;
+    },
+    onError: (error) => t.fail(String(error)),
+  });
+  t.teardown(() => cursors.close());
+  await cursors.start();
+  const startedMs = performance.now();
+  await store.append(draftOf());
+  while (decided < 2) await pause(10);
+  t.ok(performance.now() - startedMs < 4000, "the partition is not left idle for 5 seconds");
+});
