@@ -485,7 +485,7 @@ export class Runner {
   /** Waits until the partition has an event that the lane delivers, or the settings change. */
   async #idle(lane: Lane, partition: number, notices: number): Promise<void> {
     const { tail } = this.#ports;
-    if (this.#isStopping || notices !== tail.notices(partition)) return;
+    if (notices !== tail.notices(partition)) return;
     const selects = rowSelector(this.#endpoint.settings);
     const skip = (position: Position) => void lane.skip(position);
     const { position } = lane.state;
@@ -499,7 +499,7 @@ export class Runner {
   async #fill(lane: Lane, partition: number, untilMs: number): Promise<boolean> {
     const { tail } = this.#ports;
     const waitMs = untilMs - performance.now();
-    if (waitMs <= 0 || this.#isStopping || tail.hasNumber(partition, lane.fullAt)) return false;
+    if (waitMs <= 0 || tail.hasNumber(partition, lane.fullAt)) return false;
     return this.#sleep(waitMs, (wake) => tail.onNumber(partition, lane.fullAt, wake));
   }
 
@@ -678,6 +678,8 @@ export class Runner {
    * wait, and returns a function that removes it. Resolves to true if a change ended the wait.
    */
   #sleep(ms: number, listen?: (wake: () => void) => () => void): Promise<boolean> {
+    // The runner may have been stopped since the last turn, for example while a state was stored.
+    if (this.#isStopping) return Promise.resolve(true);
     return new Promise((resolve) => {
       const end = (isChanged: boolean) => {
         clearTimeout(timer);
