@@ -90,6 +90,8 @@ const UNLIMITED: RefreshedToken = { expiresAtMs: undefined, rights: undefined };
 interface OpenSession {
   readonly record: SessionRecord;
   readonly expiresAtMs: number | undefined;
+  /** True if a hook may have made the session secondary. It then stays secondary. */
+  readonly mayBeDemoted?: boolean;
 }
 
 export function createSessions({
@@ -156,7 +158,7 @@ export function createSessions({
         throw await credentials.mismatch(login, proof.tokenHash);
     },
 
-    async refresh({ record, expiresAtMs }, token) {
+    async refresh({ record, expiresAtMs, mayBeDemoted = false }, token) {
       if (expiresAtMs === undefined)
         throw new BrokerError("bad_request", {
           message: "The session does not expire, so its token cannot be refreshed",
@@ -165,7 +167,7 @@ export function createSessions({
       const proof = await credentials.prove({ uid, flag, token });
       if (
         tagOf(proof) !== tokenTag ||
-        (proof.kind === "jwt" && !continuesWith(record, proof.claims))
+        (proof.kind === "jwt" && !continuesWith(record, proof.claims, mayBeDemoted))
       )
         throw new BrokerError("unauthorized", {
           message:
@@ -205,11 +207,11 @@ function tagOf(proof: Proof): string {
   return proof.kind === "jwt" ? JWT_TAG : tokenTag(proof.tokenHash);
 }
 
-/**
- * Returns true if a session that was opened with a JWT may continue with these claims. A connect
- * hook may have made the session secondary, and the session then stays secondary.
- */
-function continuesWith({ level, deviceId }: SessionRecord, claims: Claims): boolean {
-  const isSameLevel = claims.level === level || level === SECONDARY_DEVICE;
+function continuesWith(
+  { level, deviceId }: SessionRecord,
+  claims: Claims,
+  mayBeDemoted: boolean,
+): boolean {
+  const isSameLevel = claims.level === level || (mayBeDemoted && level === SECONDARY_DEVICE);
   return isSameLevel && (claims.deviceId === "" || claims.deviceId === deviceId);
 }

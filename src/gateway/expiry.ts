@@ -117,10 +117,11 @@ export class CredentialExpiry {
     const { refreshes } = session;
     refreshes.begun += 1;
     const number = refreshes.begun;
-    const refreshed = await tokens.attempt({ address: connection.remoteAddress, uid }, () =>
-      sessions.refresh({ record, expiresAtMs: session.expiresAtMs }, token),
-    );
     const { connectHook } = this.#ports;
+    const open = { record, expiresAtMs: session.expiresAtMs };
+    const refreshed = await tokens.attempt({ address: connection.remoteAddress, uid }, () =>
+      sessions.refresh({ ...open, mayBeDemoted: connectHook !== undefined }, token),
+    );
     const terms =
       connectHook === undefined
         ? refreshed

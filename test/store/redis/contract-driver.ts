@@ -59,7 +59,8 @@ function createNode(
   const topics = createRedisTopics({
     ...{ link, clock, onError, feed: store, nodeId: "n", unsubscribeDelayMs: 1000 },
   });
-  topics.onEvent((event) => publisher.publish(event), {
+  // The embedded store has no counterpart of `head`.
+  topics.onEvent((event) => event.kind !== "head" && publisher.publish(event), {
     ...NO_RESYNC,
     judgeGroup: async (channelId) =>
       publisher.publish({ kind: "removal", channelId, uids: undefined }),

@@ -89,9 +89,9 @@ interface CopiedChannel extends listings.LoggedChannel {
 }
 
 /** Messages of a channel that are copied together: all, or those after the newest stored one. */
-interface Part {
+interface Stretch {
   readonly channel: CopiedChannel;
-  /** Seq before which the part ends. The default is `Infinity`. */
+  /** Seq before which the stretch ends. The default is `Infinity`. */
   readonly endSeq?: number;
   /** True if this run has already copied and compared the messages that the node has. */
   readonly isContinued?: boolean;
@@ -165,12 +165,12 @@ class Copy {
     if (isLast) await this.#compareUnread();
     const mayClose = () => isLast && (this.#differenceCount === 0 || acceptsDifferences);
     if (mayClose() && this.#held.size > 0) {
-      const parts = [...this.#held].map((channel) => ({
+      const stretches = [...this.#held].map((channel) => ({
         channel,
         isContinued: true,
         isLast: true,
       }));
-      await this.#copyParts(parts);
+      await this.#copyStretches(stretches);
       await this.#copyPositions();
     }
     const isClosed = mayClose();
@@ -377,17 +377,19 @@ class Copy {
    */
   async #copyMessages(channels: readonly CopiedChannel[]): Promise<void> {
     const long = new Set(channels.filter(({ lastSeq }) => lastSeq > PAGE_SIZE));
-    await this.#copyParts([...long].map((channel) => ({ channel, endSeq: channel.lastSeq })));
-    await this.#copyParts(channels.map((channel) => ({ channel, isContinued: long.has(channel) })));
+    await this.#copyStretches([...long].map((channel) => ({ channel, endSeq: channel.lastSeq })));
+    await this.#copyStretches(
+      channels.map((channel) => ({ channel, isContinued: long.has(channel) })),
+    );
   }
 
-  async #copyParts(parts: readonly Part[]): Promise<void> {
+  async #copyStretches(stretches: readonly Stretch[]): Promise<void> {
     const { note } = this.#options;
-    const total = parts.reduce((sum, { channel }) => sum + channel.lastSeq, 0);
+    const total = stretches.reduce((sum, { channel }) => sum + channel.lastSeq, 0);
     const startMs = performance.now();
     let [done, notedMs] = [0, startMs];
-    await inParallel(parts, async (part) => {
-      await this.#copyPart(part, (count) => {
+    await inParallel(stretches, async (stretch) => {
+      await this.#copyStretch(stretch, (count) => {
         done += count;
         const nowMs = performance.now();
         if (nowMs - notedMs < PROGRESS_MS) return;
@@ -398,8 +400,8 @@ class Copy {
     });
   }
 
-  async #copyPart(
-    { channel, endSeq = Infinity, isContinued = false, isLast = false }: Part,
+  async #copyStretch(
+    { channel, endSeq = Infinity, isContinued = false, isLast = false }: Stretch,
     onDone: (count: number) => void,
   ): Promise<void> {
     const { lastSeq } = channel;
