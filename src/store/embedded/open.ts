@@ -409,7 +409,10 @@ async function openOwned(
   const systemAccounts = createSystemAccounts(tables);
   const signingKeys = createSigningKeys(tables);
   const imports = new Imports({ ...shared, maxChannelMessages: options.maxChannelMessages });
-  const conversations = new Conversations({ ...shared, history, imports });
+  const conversations = new Conversations({
+    ...{ ...shared, history, imports },
+    onError: onUnreadable,
+  });
   const keySets = createKeySets(tables);
   const eventCalls = createEvents({ ...shared, onError: onUnreadable });
   const leases = new Leases();

@@ -14,7 +14,7 @@ import { conversationsOf } from "../../support/conversation-list.ts";
 import { Random } from "../../support/random.ts";
 import { t } from "../../support/suite.ts";
 import { volume } from "../../support/volume.ts";
-import { crashedCopy, openStore, testFolder } from "./folder.ts";
+import { crashedCopy, damageRow, openStore, testFolder } from "./folder.ts";
 
 const SEED = Number(process.env.SEED ?? Date.now() % 1_000_000);
 const ROUNDS = 4;
@@ -182,6 +182,34 @@ t.test(
     t.ok((list.pendingMs ?? Number.POSITIVE_INFINITY) <= sentMs);
   },
 );
+
+t.test("a message that cannot be read hides no conversation", async (t) => {
+  const path = testFolder(t);
+  const problems = new Set<string>();
+  const onError = (_: Error, what: string) => void problems.add(what);
+  const store = await openStore(t, path);
+  const payload = new Uint8Array(9000); // a row has room for one message
+  const sendTo = (id: string) =>
+    store.append(draftOf({ channel: { id, type: 1 }, fromUid: "a", payload }));
+  for (const id of ["b", "b", "c"]) await sendTo(id);
+  await store.close();
+  await damageRow(path, "log", { at: 1 }); // the second message from a to b
+  const reopened = await openStore(t, path, { onError });
+  const seqsOf = async (uid: string) =>
+    (await conversationsOf(reopened, uid)).map(({ last, unread }) => [last.messageSeq, unread]);
+  t.same(await seqsOf("a"), [
+    [1, 0],
+    [1, 0],
+  ]);
+  t.same(await seqsOf("b"), [[1, 2]]);
+  const page = { limit: 9, maxBytes: 1e9 };
+  const channel = { id: "a", type: 1 } as const;
+  const { conversations } = await reopened.readConversations("b", [channel], page);
+  t.match(conversations, [{ last: { messageSeq: 1 }, unread: 2 }]);
+  const read = { kind: "read", seq: 1 } as const;
+  t.match(await reopened.changeConversation("b", channel, read), { readSeq: 1 });
+  t.same([...problems], ["Could not read a stored message, so it is left out of conversations"]);
+});
 
 t.test("a read position is removed when its user is removed from the group", async (t) => {
   const path = testFolder(t);

@@ -65,8 +65,9 @@ export class ConversationStates {
     const facts = this.#facts(ref);
     if (facts.last === undefined) return { ...facts, last: undefined };
     const { messageSeq } = facts.last;
+    // If this message cannot be decoded, the newest message before it is shown.
     const { messages } = this.#ports.history.read(ref.key, {
-      ...{ fromSeq: messageSeq, toSeq: messageSeq, limit: 1, reverse: false },
+      ...{ fromSeq: facts.deletedSeq + 1, toSeq: messageSeq, limit: 1, reverse: true },
       maxBytes: Number.MAX_SAFE_INTEGER,
     });
     return { ...facts, last: messages[0] };

@@ -138,6 +138,7 @@ export interface ChannelStatesPorts {
   readonly rows: ChannelRows;
   readonly conversationRows: ConversationRows;
   readonly memtable: Memtable;
+  readonly onError: (error: Error, what: string) => void;
 }
 
 export class ChannelStates {
@@ -164,15 +165,22 @@ export class ChannelStates {
     return inMemtable ?? this.#ports.conversationRows.ownSeq(number, uid);
   }
 
+  /** Skips records that cannot be read. */
   recordFrom(state: ChannelState, seq: number): CountedRecord | undefined {
     const memtableFrom = memtableStart(state);
     const { logRows } = this.#ports;
-    const stored = logRows.firstFrom(state.number, seq, memtableFrom);
-    if (stored !== undefined) return countedRecord(stored.seq, stored.bytes, 0);
+    let stored = logRows.firstFrom(state.number, seq, memtableFrom);
+    while (stored !== undefined) {
+      const { seq: storedSeq, bytes } = stored;
+      const counted = this.#readable(() => countedRecord(storedSeq, bytes, 0));
+      if (counted !== undefined) return counted;
+      stored = logRows.firstFrom(state.number, storedSeq + 1, memtableFrom);
+    }
     const record = state.active?.log[Math.max(0, seq - memtableFrom)];
     return record && countedRecord(record.messageSeq, record.bytes, record.start);
   }
 
+  /** Skips records that cannot be read. */
   newestVisible(
     state: ChannelState,
     fromSeq: number,
@@ -187,9 +195,21 @@ export class ChannelStates {
     }
     const { logRows } = this.#ports;
     const toSeq = memtableStart(state) - 1;
-    for (const { bytes } of logRows.scanReverse(state.number, fromSeq, toSeq))
-      if (isShown(peekTimes(bytes))) return peekHead(bytes);
+    for (const { bytes } of logRows.scanReverse(state.number, fromSeq, toSeq)) {
+      const head = this.#readable(() => (isShown(peekTimes(bytes)) ? peekHead(bytes) : undefined));
+      if (head !== undefined) return head;
+    }
     return undefined;
+  }
+
+  #readable<Result>(read: () => Result): Result | undefined {
+    try {
+      return read();
+    } catch (error) {
+      const what = "Could not read a stored message, so it is left out of conversations";
+      this.#ports.onError(error as Error, what);
+      return undefined;
+    }
   }
 
   *expiringNewestFirst(state: ChannelState, fromSeq: number): Generator<ExpiringRow> {
