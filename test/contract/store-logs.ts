@@ -428,6 +428,24 @@ function limits(t: Test, driver: LogDriver): void {
     t.equal(await store.logHead(free("b")), "missing");
   });
 
+  t.test("a log over a lowered limit can be closed", async (t) => {
+    const limits = { maxBytes: 1000, maxRecords: 3 };
+    const fixture = await driver.open(t, limits);
+    for (const path of ["bytes", "records"]) {
+      await created(fixture.store.createLog(free(path), draftOf()));
+      await appended(fixture.store.appendLog(free(path), appendOf(["abcd", "abcd"])));
+    }
+    for (const [path, lowered] of [
+      ["bytes", { maxBytes: 10 }],
+      ["records", { maxRecords: 1 }],
+    ] as const) {
+      Object.assign(limits, lowered);
+      await fixture.reopen();
+      const close = appendOf([], { close: "closed" });
+      t.match(await fixture.store.appendLog(free(path), close), { verdict: "appended" }, path);
+    }
+  });
+
   t.test("an append over the maximum number of records is refused", async (t) => {
     const { store } = await driver.open(t, { maxRecords: 3 });
     await created(store.createLog(NAME, draftOf(JSON_TYPE)));
@@ -811,6 +829,17 @@ function expiring(t: Test, driver: LogDriver): void {
       await created(store.createLog(name, draftOf({ ttlS: 100 })));
       t.strictSame(await appendsOf(store, name), [], "the new log is empty");
     }
+  });
+
+  t.test("a repeated append counts as a use of the log", async (t) => {
+    const fixture = await driver.open(t);
+    await created(fixture.store.createLog(NAME, draftOf({ ttlS: 100 })));
+    const append = appendOf(["x"], { producer: { id: "p", epoch: 0, number: 0 } });
+    await appended(fixture.store.appendLog(NAME, append));
+    fixture.advance(60_000);
+    t.match(await fixture.store.appendLog(NAME, append), { verdict: "repeated" });
+    fixture.advance(66_000);
+    t.type(await fixture.store.logHead(NAME), "object");
   });
 
   t.test("a log's time of last use survives a restart", async (t) => {

@@ -233,7 +233,8 @@ export class LogRules {
     const refusal = producer && producerRefusal(producer, newest);
     if (refusal !== undefined) return refusal;
     if (order !== undefined && !isLater(order, state.order)) return { verdict: "out_of_order" };
-    const limit = this.limitOf(state, [frame]);
+    // A log that exceeds a lowered limit can still be closed.
+    const limit = frame === undefined ? undefined : this.limitOf(state, [frame]);
     if (limit !== undefined) return { verdict: "full", limit };
     const change = producer && this.#producerChange(log, producer, changes.idleMs);
     if (change === "full") return { verdict: "full", limit: "producers" };

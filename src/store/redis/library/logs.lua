@@ -376,8 +376,10 @@ local function is_repeated(reply) return byte(reply) == LOG_REPEATED end
 
 -- Returns LOG_BYTES or LOG_RECORDS if the log would exceed a limit with the frame, else nil.
 -- `frame` lacks its last two fields. It is '' if there is no frame.
+-- A log that exceeds a lowered limit can still be closed.
 local function full_verdict(log, frame, records)
-  if records > 0 and log.position + #frame + TRAILER_BYTES > max_bytes then return LOG_BYTES end
+  if records == 0 then return nil end
+  if log.position + #frame + TRAILER_BYTES > max_bytes then return LOG_BYTES end
   if log.records + records > max_records then return LOG_RECORDS end
   return nil
 end
@@ -457,7 +459,10 @@ local function log_append()
   if absence then return string.char(absence) end
   local append = { records = records, frame = frame, type = content_type, producer = producer, epoch = epoch, number = number, has_order = has_order, order = order }
   local refusal, silent = append_refusal(log, append)
-  if refusal then return refusal end
+  if refusal then
+    if is_repeated(refusal) then use_log(log) end
+    return refusal
+  end
   local position, check, whole, check_after = log.position, log.check, '', log.check
   if records > 0 then
     whole, check_after = seal_frame(log, frame, crc)
