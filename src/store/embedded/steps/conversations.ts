@@ -215,7 +215,10 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
           changedAtMs: 0,
         };
         const isSame =
-          before?.readSeq === position.readSeq && before.deletedSeq === position.deletedSeq;
+          before?.readSeq === position.readSeq &&
+          before.deletedSeq === position.deletedSeq &&
+          before.headAtChange === 0 &&
+          before.changedAtMs === 0;
         if (!isSame) putPosition(tables, { uid, key }, position);
         return !isSame;
       });

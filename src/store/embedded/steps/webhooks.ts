@@ -59,19 +59,21 @@ export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
       ),
 
     async removeWebhook(id) {
-      attemptsById.delete(id);
-      leases.forget(webhookLeaseName(id));
-      return transact(
+      const existed = await transact(
         tables,
         () => {
-          const existed = exists(id);
+          const isStored = exists(id);
           void table.remove(["settings", id, ""]);
           for (const kind of ["state", "parked"] as const)
             for (const { name } of [...rowsOf(kind, id)]) void table.remove([kind, id, name]);
-          return existed;
+          return isStored;
         },
         "reclaim",
       );
+      // Only now, because calls in the meantime may have added attempts or renewed the lease.
+      attemptsById.delete(id);
+      leases.forget(webhookLeaseName(id));
+      return existed;
     },
 
     async acquireWebhookLeases(ids) {
