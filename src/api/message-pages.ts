@@ -19,7 +19,7 @@ interface Page {
 export class MessagePages {
   readonly #running = new Semaphore(PAGES_AT_ONCE);
   readonly #turns = new Turns();
-  /** Number of calls that read or wait. */
+  /** Number of calls that read or wait, without those whose caller has disconnected. */
   #calls = 0;
 
   /**
@@ -36,14 +36,18 @@ export class MessagePages {
       throw new BrokerError("overloaded", {
         message: "Too many calls wait to read messages on this node; try again later",
       });
-    let isAborted = false;
+    let status: "waiting" | "begun" | "aborted" = "waiting";
     request.onAborted(() => {
-      isAborted = true;
+      if (status !== "waiting") return;
+      status = "aborted";
+      this.#calls -= 1;
     });
     this.#calls += 1;
+    const isAborted = () => status === "aborted";
     try {
       return await this.#running.run(async () => {
-        if (isAborted) throw new BrokerError("unavailable");
+        if (isAborted()) throw new BrokerError("unavailable");
+        status = "begun";
         const slice = new TimeSlice(1, this.#turns);
         await slice.yield();
         const page = await read();
@@ -56,7 +60,7 @@ export class MessagePages {
         return { page, json: `[${parts.join(",")}]` };
       });
     } finally {
-      this.#calls -= 1;
+      if (!isAborted()) this.#calls -= 1;
     }
   }
 }

@@ -87,8 +87,16 @@ t.test("no page is read for a caller that has disconnected while it waited", asy
 t.test("a call is refused as overloaded if 500 calls wait already", async (t) => {
   const pages = new MessagePages();
   const read = async () => ({ messages: messages(1) });
-  const calls = Array.from({ length: 502 }, () => pages.read(CALLER, read, toJson));
+  const calls = Array.from({ length: 501 }, () => pages.read(CALLER, read, toJson));
+  const callers: (() => void)[] = [];
+  const caller = { onAborted: (step: () => void) => callers.push(step) };
+  const aborted = pages.read(caller, read, toJson);
   await t.rejects(pages.read(CALLER, read, toJson), { code: "overloaded" });
+  for (const abort of callers) abort();
+  const next = pages.read(CALLER, read, toJson);
+  await t.rejects(pages.read(CALLER, read, toJson), { code: "overloaded" });
+  await t.rejects(aborted, { code: "unavailable" });
+  t.ok(await next, "a call takes the place of a waiting call whose caller has disconnected");
   await Promise.all(calls);
   t.ok(await pages.read(CALLER, read, toJson), "later calls are served");
 });
