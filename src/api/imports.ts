@@ -208,7 +208,7 @@ export function createImportCalls(imports: ImportUseCases, limits: ImportLimits,
     const result = read(parsed);
     if ("problem" in result) return result.problem;
     const line = result.value as AnyLine; // `read` has checked the type
-    return nameProblem(line) ?? toLine(line, limits.maxPayloadBytes);
+    return labelRefusal(line) ?? toLine(line, limits.maxPayloadBytes);
   }
 
   return {
@@ -320,7 +320,7 @@ type AnyLine = { readonly [Kind in LineKind]: Static<Lines[Kind]> }[LineKind];
  * Returns the reason why a name in the line cannot be used in later calls. The broker's limits count
  * UTF-16 units, but the patterns of the schemas count characters.
  */
-function nameProblem(line: AnyLine): Refusal | undefined {
+function labelRefusal(line: AnyLine): Refusal | undefined {
   const ids = [
     ...("uid" in line ? [line.uid] : []),
     ...("from_uid" in line ? [line.from_uid] : []),
@@ -328,8 +328,13 @@ function nameProblem(line: AnyLine): Refusal | undefined {
     ...("uids" in line ? line.uids : []),
   ];
   if (!ids.every(isId)) return { code: "bad_id", message: ERRORS.bad_id.message };
-  if ("client_msg_no" in line && (line.client_msg_no?.length ?? 0) > MAX_ID_LENGTH)
-    return refusal(`client_msg_no must have at most ${MAX_ID_LENGTH} characters`);
+  const labels = {
+    client_msg_no: "client_msg_no" in line ? line.client_msg_no : undefined,
+    topic: "topic" in line ? line.topic : undefined,
+  };
+  for (const [name, label = ""] of Object.entries(labels))
+    if (label.length > MAX_ID_LENGTH)
+      return refusal(`${name} must have at most ${MAX_ID_LENGTH} characters`);
   return undefined;
 }
 

@@ -247,6 +247,7 @@ t.test(
       { kind: "members", ...wire(G), uids: ["ann", TOO_LONG] },
       message(16, { from_uid: TOO_LONG }),
       message(16, { client_msg_no: TOO_LONG }),
+      message(16, { topic: TOO_LONG }),
       { kind: "position", uid: "bob", ...wire(group(TOO_LONG)), read_seq: 2 },
     ];
     const text = `${wrong.map((line) => JSON.stringify(line)).join("\n")}\n\nno json\n[]\nnull\n`;
@@ -268,10 +269,11 @@ t.test(
         [12, "bad_id"],
         [13, "bad_id"],
         [14, "bad_request"],
-        [15, "bad_id"],
-        [17, "bad_request"],
+        [15, "bad_request"],
+        [16, "bad_id"],
         [18, "bad_request"],
         [19, "bad_request"],
+        [20, "bad_request"],
       ],
     );
     t.match(await importText(world, "{}", { "content-type": "application/json" }), { status: 415 });
