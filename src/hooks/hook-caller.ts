@@ -46,7 +46,7 @@ const OPEN_MS = 5000;
 /** Maximum share of the calls in progress, and of the waiting calls, that one user may have. */
 const USER_SHARE = 1 / 8;
 /** Maximum number of waiting calls, as a multiple of `maxInFlight`. */
-const WAITING_FACTOR = 16;
+const WAITING_FACTOR = 32;
 /** Maximum total size of the calls that wait or are in progress. */
 const MAX_PENDING_BYTES = 67_108_864;
 const MAX_TEXT_LENGTH = 200;
