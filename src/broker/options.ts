@@ -142,7 +142,7 @@ export const pushOptions = Type.Object(
       maximum: 50_000,
       unit: "members",
       description:
-        "Number of group members above which a `message.unreached` event can name only the users in the message's `mention.uids`. In groups with `large` = 1, only these users can be named, regardless of the number of members.",
+        "Number of group members above which a `message.unreached` event can name only the first 1,000 users in the message's `mention.uids`. In groups with `large` = 1, only these users can be named, regardless of the number of members.",
     }),
   },
   { additionalProperties: false },
