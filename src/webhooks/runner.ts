@@ -75,8 +75,8 @@ interface RunnerPorts {
 /** A parked event with its source and the receiver's reply. */
 export interface ParkedText {
   readonly event: ParkedEvent["event"];
-  readonly partition: number;
-  readonly number: number;
+  /** Id of the request, which each attempt has. */
+  readonly requestId: string;
   readonly format: WebhookFormat;
   readonly isSingle: boolean;
   /** Time at which the event's batch was formed. The body of the request contains this time. */
@@ -546,12 +546,10 @@ export class Runner {
     partition: number,
     isReplay: boolean,
   ): Promise<Outcome & { readonly verdict: Verdict }> {
-    const { settings, first, last, formedMs } = batch;
+    const { settings, formedMs } = batch;
     const timestamp = new Date(formedMs).toISOString();
     const format = this.#ports.formatOf(settings.format);
-    const [only] = events;
-    const isOne = settings.isSingle || batch.gap !== undefined;
-    const id = isOne && only ? only.event.id : `${partition}-${first}-${last.number}`;
+    const id = requestIdOf(batch, events[0]?.event, partition);
     return this.#requests.run(async () => {
       // The lease may have expired while the events were read or other requests were in flight.
       if (this.#isStopping || !this.#ports.isLeaseValid()) throw new Stopped();
@@ -608,7 +606,7 @@ export class Runner {
     const { status, error, reply } = outcome;
     const { format, isSingle } = batch.settings;
     const text: ParkedText = {
-      ...{ event, partition, number: batch.first, format, isSingle },
+      ...{ event, requestId: requestIdOf(batch, event, partition), format, isSingle },
       ...{ formedMs: batch.formedMs, parkedMs: this.#ports.now() },
       ...{ attempts: batch.attempts + 1, status, error, reply },
     };
@@ -723,6 +721,16 @@ export function acceptedPositions(
  */
 function isBlockedBy(gaps: Lane): boolean {
   return gaps.state.batches.length > 0 && !gaps.isStuck;
+}
+
+/** Returns the id of the request that contains a batch whose first event is `event`. */
+function requestIdOf(
+  { settings, gap, first, last }: Batch,
+  event: WebhookEvent | undefined,
+  partition: number,
+): string {
+  const isOne = settings.isSingle || gap !== undefined;
+  return isOne && event ? event.id : `${partition}-${first}-${last.number}`;
 }
 
 /** Result of a turn that did nothing. */

@@ -349,9 +349,9 @@ class WebhookDispatch implements WebhookService {
     if (text === undefined) return { refusal: "webhook_failure_not_found" };
     const parked: ParkedText = JSON.parse(text); // as written by a runner
     // The settings may have changed, but each attempt has the same id and bytes.
-    const { partition, number, event, format, isSingle, formedMs } = parked;
+    const { requestId, event, format, isSingle, formedMs } = parked;
     const attempt = await this.#sendNow(endpoint, {
-      id: isSingle ? eventId : `${partition}-${number}-${number}`,
+      id: requestId,
       request: this.#formatOf(format).format([encodeEvent(event)], {
         isSingle,
         timestamp: new Date(formedMs).toISOString(),

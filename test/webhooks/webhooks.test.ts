@@ -475,6 +475,12 @@ t.test("feed.gap becomes a failure if the receiver fails only because of feed.ga
   while ((await store.webhookTexts("behind", "parked")).size === 0) await turn();
   const failures = await next.failures("behind");
   t.match(failures, [{ event: { type: "feed.gap" }, attempts: 6, status: 500 }]);
+  const gaps = () => receiver.requests.filter(({ events }) => events[0]?.type === "feed.gap");
+  const { length } = gaps();
+  await next.retry("behind", gaps()[0]?.events[0]?.id ?? "");
+  t.equal(gaps().length, length + 1, "a retry sends feed.gap");
+  const contents = new Set(gaps().map(({ id, body }) => `${id} ${body}`));
+  t.equal(contents.size, 1, "each attempt has the same id and bytes");
 });
 
 t.test("a webhook whose replay has a damaged state leaves no deliveries behind", async (t) => {
