@@ -190,20 +190,24 @@ export class Runner {
     }, 0);
   }
 
-  /** Reads the stored state and starts delivering. If a state is damaged, starts nothing. */
+  /**
+   * Reads the stored state and starts delivering. If a state of the live delivery is damaged, starts
+   * nothing. A replay that has a damaged state is left out.
+   */
   async start(): Promise<void> {
     const { store } = this.#ports;
     const { id } = this.#endpoint;
     const [states] = await Promise.all([store.webhookTexts(id, "state"), this.#countParked()]);
     await this.#removeEnded(states);
+    // If a state is damaged, `#open` throws before it runs a lane.
+    this.#open(LIVE, this.#endpoint.from, undefined, states);
     this.#endListening = this.#ports.tail.listen();
-    try {
-      this.#open(LIVE, this.#endpoint.from, undefined, states);
-      for (const replay of this.#endpoint.replays) this.#openReplay(replay, states);
-    } catch (error) {
-      await this.stop(); // a stored state is damaged
-      throw error;
-    }
+    for (const replay of this.#endpoint.replays)
+      try {
+        this.#openReplay(replay, states);
+      } catch (error) {
+        this.#ports.onError(error, "The stored state of a replay is damaged; it is not delivered");
+      }
   }
 
   /**
@@ -717,8 +721,7 @@ export function acceptedPositions(
 
 /**
  * Returns true if the events after the gaps must wait. They do not wait for a gap that has failed
- * often enough to be parked, because it is parked only if the receiver accepts other events.
- */
+ * often enough to be parked, because it is parked only if the receiver accepts other events. */
 function isBlockedBy(gaps: Lane): boolean {
   return gaps.state.batches.length > 0 && !gaps.isStuck;
 }

@@ -483,38 +483,43 @@ t.test("feed.gap becomes a failure if the receiver fails only because of feed.ga
   t.equal(contents.size, 1, "each attempt has the same id and bytes");
 });
 
-t.test("a webhook whose replay has a damaged state leaves no deliveries behind", async (t) => {
-  let starts = 0;
-  let listeners = 0;
-  const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
-    async webhookTexts(id, kind) {
-      if (kind === "state") starts += 1;
-      return kind === "state" ? new Map([["damaged/0", "{"]]) : original.webhookTexts(id, kind);
-    },
-    onEvents(listener) {
-      listeners += 1;
-      const end = original.onEvents(listener);
-      return () => {
-        listeners -= 1;
-        end();
-      };
-    },
-  }));
-  const receiver = await startReceiver(t);
-  await store.append(draftOf());
-  const batch = { max: 1, waitMs: 0 };
-  const record = recordOf(receiver.url, { from: FEED_START, types: ["message.stored"], batch });
-  const replay = { id: "damaged", after: FEED_START, before: FEED_START, types: [] };
-  const text = JSON.stringify({ ...JSON.parse(record), replays: [replay] });
-  await store.putWebhook("damaged", text, 0, 9);
-  await webhooks.close();
-  const next = restart();
-  while (starts === 0) await turn();
-  await next.close();
-  t.equal(listeners, 0, "nothing listens to the feed");
-  await pause(100);
-  t.strictSame(receiver.requests, [], "no request is sent");
-});
+for (const [name, title, arrives] of [
+  ["live/0", "a webhook that has a damaged state leaves no deliveries behind", false],
+  ["damaged/0", "a replay that has a damaged state does not stop the webhook", true],
+] as const)
+  t.test(title, async (t) => {
+    let starts = 0;
+    let listeners = 0;
+    const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
+      async webhookTexts(id, kind) {
+        if (kind === "state") starts += 1;
+        return kind === "state" ? new Map([[name, "{"]]) : original.webhookTexts(id, kind);
+      },
+      onEvents(listener) {
+        listeners += 1;
+        const end = original.onEvents(listener);
+        return () => {
+          listeners -= 1;
+          end();
+        };
+      },
+    }));
+    const receiver = await startReceiver(t);
+    await store.append(draftOf());
+    const batch = { max: 1, waitMs: 0 };
+    const record = recordOf(receiver.url, { from: FEED_START, types: ["message.stored"], batch });
+    const replay = { id: "damaged", after: FEED_START, before: FEED_START, types: [] };
+    const text = JSON.stringify({ ...JSON.parse(record), replays: [replay] });
+    await store.putWebhook("damaged", text, 0, 9);
+    await webhooks.close();
+    const next = restart();
+    while (starts === 0) await turn();
+    if (arrives) await receiver.until(() => receiver.events.length === 1);
+    await next.close();
+    t.equal(listeners, 0, "nothing listens to the feed");
+    await pause(100);
+    t.equal(receiver.requests.length, arrives ? 1 : 0, "no other request is sent");
+  });
 
 t.test("after a restore changed its last event, a webhook reads the feed only once", async (t) => {
   let reads = 0;
