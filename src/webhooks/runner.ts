@@ -34,6 +34,8 @@ const REPORT_MS = 10_000;
  */
 const MAX_SLEEP_MS = 5000;
 const LIVE = "live";
+/** Number of undelivered gaps at which all other events wait until a gap is delivered. */
+const MAX_GAPS = 64;
 /** Stands for the partition in the name of the state that announces gaps. */
 const GAPS = "gaps";
 
@@ -721,9 +723,12 @@ export function acceptedPositions(
 
 /**
  * Returns true if the events after the gaps must wait. They do not wait for a gap that has failed
- * often enough to be parked, because it is parked only if the receiver accepts other events. */
+ * often enough to be parked, because it is parked only if the receiver accepts other events. If
+ * there are `MAX_GAPS` gaps, the events wait, because each further loss would add a gap.
+ */
 function isBlockedBy(gaps: Lane): boolean {
-  return gaps.state.batches.length > 0 && !gaps.isStuck;
+  const { length } = gaps.state.batches;
+  return length >= MAX_GAPS || (length > 0 && !gaps.isStuck);
 }
 
 /** Returns the id of the request that contains a batch whose first event is `event`. */

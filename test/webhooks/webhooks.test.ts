@@ -483,6 +483,38 @@ t.test("feed.gap becomes a failure if the receiver fails only because of feed.ga
   t.equal(contents.size, 1, "each attempt has the same id and bytes");
 });
 
+for (const [count, arrives] of [
+  [63, true],
+  [64, false],
+] as const)
+  t.test(`events ${arrives ? "do not wait" : "wait"} if ${count} gaps have failed`, async (t) => {
+    const nowMs = Date.now();
+    const batchOf = (number: number) => ({
+      ...{ after: EVENTS_START, first: 0, last: EVENTS_START, count: 1 },
+      gap: { id: `gap-${number}`, type: "feed.gap", timestamp: "2026-01-01", data: { count: 1 } },
+      ...{ eventMs: nowMs, formedMs: nowMs, dueMs: nowMs + 60_000 },
+      ...{ attempts: 5, failingSinceMs: nowMs, isSuspect: true },
+      settings: { types: ["message.stored"], channels: {}, format: "standard", isSingle: false },
+    });
+    const batches = Array.from({ length: count }, (_, at) => batchOf(at));
+    const gaps = JSON.stringify({ position: EVENTS_START, batches, enabledAtMs: 1 });
+    const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
+      async webhookTexts(id, kind) {
+        return kind === "state" ? new Map([["live/gaps", gaps]]) : original.webhookTexts(id, kind);
+      },
+    }));
+    const receiver = await startReceiver(t);
+    await store.append(inGroup("g"));
+    const settings = { types: ["message.stored"], batch: { max: 2, waitMs: 0 } };
+    const record = recordOf(receiver.url, { from: FEED_START, ...settings });
+    await store.putWebhook("behind", record, 0, 9);
+    await webhooks.close();
+    restart();
+    if (arrives) await receiver.until(() => receiver.events.length === 1);
+    else await pause(500);
+    t.equal(receiver.events.length, arrives ? 1 : 0);
+  });
+
 for (const [name, title, arrives] of [
   ["live/0", "a webhook that has a damaged state leaves no deliveries behind", false],
   ["damaged/0", "a replay that has a damaged state does not stop the webhook", true],
