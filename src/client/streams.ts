@@ -48,8 +48,8 @@ export class Streams {
   readonly #ports: StreamsPorts;
   /** Followed streams by log path. */
   readonly #followed = new Map<string, FollowedStream>();
-  /** The last ends by log path, because the reply to an earlier read may arrive after an end. */
-  readonly #ends = new BoundedMap<string, ChannelEvent>(MAX_ENDS);
+  /** Log paths of the last ends, because the reply to an earlier read may arrive after an end. */
+  readonly #ends = new BoundedMap<string, true>(MAX_ENDS);
   readonly #sweep = new Timer(() => this.#sweepNow());
 
   constructor(ports: StreamsPorts) {
@@ -60,13 +60,13 @@ export class Streams {
 
   snapshot(channel: ChannelRef, snapshot: StreamSnapshot): Stream {
     const { clientMsgNo, state } = snapshot;
-    const followed = this.#followed.get(this.#logOf(channel, clientMsgNo));
+    const log = this.#logOf(channel, clientMsgNo);
+    const followed = this.#followed.get(log);
     if (followed !== undefined) return this.#replace(followed, snapshot);
     if (state === "active") {
       const started = this.#follow(channel, clientMsgNo);
-      const end = this.#ends.get(this.#logOf(channel, clientMsgNo));
-      if (end !== undefined) started.buffer = [end]; // the reply was sent before the end
-      this.#resynced(started, snapshot);
+      this.#replace(started, snapshot);
+      if (this.#ends.get(log)) void this.#resync(started);
       return started.stream.snapshot();
     }
     const ended = this.#create(channel, clientMsgNo);
@@ -78,7 +78,7 @@ export class Streams {
     const { clientMsgNo, stream: position, type } = event;
     if (position === undefined) return this.#emit(channel, event, undefined);
     const log = this.#logOf(channel, clientMsgNo);
-    if (type === STREAM_END) this.#ends.set(log, event);
+    if (type === STREAM_END) this.#ends.set(log, true);
     const followed = this.#followed.get(log);
     if (followed !== undefined) return this.#apply(followed, event);
     if (type === STREAM_END) return; // the end of a stream that is not followed
@@ -147,17 +147,20 @@ export class Streams {
     }
     const { notes, channel } = stream.snapshot();
     const applied = stream.append(event);
-    if (applied === "gap") return void this.#resync(followed, event);
+    if (applied === "gap") return void this.#resync(followed);
     if (applied === "old") return;
     this.#announce(followed);
     if (stream.snapshot().notes !== notes) this.#emit(channel, event, stream.snapshot());
     this.#forgetEnded(followed);
   }
 
-  /** Requests a new snapshot. `first` is the event that revealed the gap. */
-  async #resync(followed: FollowedStream, first?: ChannelEvent): Promise<void> {
+  /**
+   * Requests a new snapshot. The event that revealed a gap is dropped, because the snapshot contains
+   * it. If a fail-over lost the event, the gap would never close.
+   */
+  async #resync(followed: FollowedStream): Promise<void> {
     const { channel, clientMsgNo } = followed.stream.snapshot();
-    followed.buffer = first === undefined ? [] : [first];
+    followed.buffer = [];
     try {
       const request = { kind: "stream", channel, clientMsgNo } as const;
       await this.#ports.ask(request, ({ snapshot }) => this.#resynced(followed, snapshot));

@@ -159,7 +159,7 @@ t.test(
     const request = await server.received("stream");
     socket.push(eventPush(SAMPLE.at(5)));
     socket.push(snapshot(1));
-    socket.reply(request, snapshot(4));
+    socket.reply(request, snapshot(5));
     socket.push(eventPush(SAMPLE.at(6)));
     const stream = await firstStream(fixture);
     t.equal(await read(stream), SAMPLE.text());
@@ -350,6 +350,29 @@ t.test("a stream has ended even if a reply that shows it as active arrives later
     for (const { finished } of streams) t.match(await finished, { state: "closed" });
   }
 });
+
+t.test(
+  "a stream whose newest events were lost in a fail-over is requested once, and goes on",
+  async (t) => {
+    for (const isPage of [false, true]) {
+      const fixture = await start(t, () => SAMPLE.snapshot(2));
+      const { client, server, socket } = fixture;
+      if (isPage) {
+        const page = { kind: "history", channel: TEAM, headSeq: 7, more: false } as const;
+        socket.push(eventPush(SAMPLE.at(EVENT_COUNT - 1)));
+        const reading = client.history(TEAM);
+        const request = await server.received("history");
+        socket.reply(request, { ...page, messages: [messageOf(SAMPLE.snapshot(2))] });
+        await reading;
+      } else for (const n of [0, 1, EVENT_COUNT - 1]) socket.push(eventPush(SAMPLE.at(n)));
+      await server.received("stream");
+      for (let n = 0; n < 5; n++) await client.cancel({ channel: TEAM, clientMsgNo: "s" });
+      t.equal(socket.all("stream").length, 1, "the stream is not requested again");
+      for (const event of SAMPLE.events.slice(2)) socket.push(eventPush(event));
+      t.equal(await read(await firstStream(fixture)), SAMPLE.text());
+    }
+  },
+);
 
 t.test(
   "the text of a stream is complete despite random losses, repetitions, merges and disconnects",
