@@ -137,11 +137,20 @@ class Copy {
     this.#options = options;
     this.#source = new Source(options.source);
     this.#target = new Target(options.target);
-    this.#lines = new Lines(this.#target, (text) =>
-      this.#differ(
-        `${JSON.parse(text).channel_id}: the channel was disbanded when an earlier run copied it, which cannot be undone. Begin the import again with an empty store`,
-      ),
+    // One of two lines about a channel disbands it if the server and --channels do not agree.
+    const disbanded = new Set(
+      options.channelLines
+        .map((text) => JSON.parse(text))
+        .filter(({ disband }) => disband === 1)
+        .map(({ channel_id: id, channel_type: type }) => `${type}:${id}`),
     );
+    this.#lines = new Lines(this.#target, (text) => {
+      const { channel_id: id, channel_type: type } = JSON.parse(text);
+      if (this.#groups.get(id)?.disband || disbanded.has(`${type}:${id}`)) return;
+      this.#differ(
+        `${id}: the channel was disbanded when an earlier run copied it, which cannot be undone. Begin the import again with an empty store`,
+      );
+    });
   }
 
   async run(): Promise<CopyReport> {
@@ -682,8 +691,8 @@ class Lines {
   #sending: Promise<unknown> = Promise.resolve();
 
   /**
-   * Calls `onConflict` for each channel that the node has as disbanded and the server does not. For
-   * messages that conflict, the caller of `send` compares both sides.
+   * Calls `onConflict` for each line that does not disband a channel which the node has as
+   * disbanded. For messages that conflict, the caller of `send` compares both sides.
    */
   constructor(target: Target, onConflict: (text: string) => void) {
     this.#target = target;
