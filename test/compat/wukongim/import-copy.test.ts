@@ -320,6 +320,31 @@ t.test(
   },
 );
 
+t.test(
+  "the unread counts of all conversations are compared, even if their newest messages have more than 8 MiB",
+  async (t) => {
+    const source = await startSource(t, TOKEN);
+    const counts: string[] = [];
+    for (const bytes of [10, 4_500_000]) {
+      const node = await startBroker(t, {
+        JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "8000000",
+        JINDOU_CLIENT_MAX_FRAME_BYTES: "8100000",
+        JINDOU_CLIENT_MAX_BUFFERED_BYTES: "8100000",
+        JINDOU_API_MAX_BODY_BYTES: "16000000",
+      });
+      for (const rows of [source.messages.of(TEAM, 2), source.messages.of("club", 2)]) {
+        const row = rows.pop();
+        if (row !== undefined)
+          rows.push({ ...row, payload: Buffer.alloc(bytes).toString("base64") });
+      }
+      const { code, stdout, stderr } = await runImport(t, source, node, ["--close"]);
+      t.equal(code, 0, stdout + stderr);
+      counts.push(JSON.parse(stdout).warnings[0].split(" ")[0]);
+    }
+    t.equal(counts[0], counts[1], "no conversation is missing from the node's reply");
+  },
+);
+
 t.test("an import whose output cannot be written any more ends with exit code 1", async (t) => {
   const source = await startSource(t, TOKEN);
   const node = await startBroker(t);

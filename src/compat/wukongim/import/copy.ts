@@ -538,8 +538,8 @@ class Copy {
       if (!isCommand && uid !== SYSTEM_UID && isId(uid)) uids.add(uid);
     await inParallel([...uids], async (uid) => {
       const [there, here] = await Promise.all([
-        listings.unreadOf((body) => this.#source.post("/conversation/sync", body), uid),
-        listings.unreadOf((body) => this.#target.post("/conversation/sync", body), uid),
+        listings.unreadOf((body) => this.#source.post("/conversation/sync", body), uid, 1),
+        listings.unreadOf((body) => this.#target.post("/conversation/sync", body), uid, 0),
       ]);
       this.#source.count(2 * there.size); // a conversation and its newest message
       for (const [channel, unread] of there) {

@@ -306,13 +306,15 @@ export async function recentsOf(
 
 /**
  * Returns a user's unread counts, by the channel's `<type>:<id>`. The call exists on both servers.
- * Requests one message per conversation, because WuKongIM returns an empty list if `msg_count` is 0.
+ * `count` is the number of messages per conversation: 1 for WuKongIM, which returns an empty list if
+ * it is 0, and 0 for a node, which ends the list after 8 MiB of messages.
  */
 export async function unreadOf(
   post: (body: object) => Promise<unknown>,
   uid: string,
+  count: 0 | 1,
 ): Promise<ReadonlyMap<string, number>> {
-  const reply = await post({ uid, version: 0, msg_count: 1 });
+  const reply = await post({ uid, version: 0, msg_count: count });
   if (!Array.isArray(reply) || !reply.every(isRecord)) throw unexpected("/conversation/sync");
   return new Map(
     reply.map((row) => [
