@@ -75,6 +75,7 @@ t.test(
     t.match(JSON.parse(last.stdout), { differences: [], compared: total, closed: 1 });
     t.match(JSON.parse(last.stdout).warnings, [
       /^\d+ conversations on the server are missing from the node/,
+      /^The unread counts of 2 conversations were not compared/,
     ]);
     t.equal((await node.call("/readyz")).status, 200);
     t.match(
@@ -317,6 +318,30 @@ t.test(
     const { body } = await node.call("/conversation/sync", { uid: "ben" });
     t.ok(body.length > 1);
     t.equal(body.at(-1).channel_id, TEAM);
+  },
+);
+
+t.test(
+  "after an import, a conversation with an open stream and the newest message is listed first",
+  async (t) => {
+    const source = await startSource(t, TOKEN);
+    const node = await startBroker(t);
+    source.messages.add(TEAM, 2, "cat", 1200);
+    const open = { setting: 2, stream_data: btoa("The") };
+    const logs = ["ann@cat", "ann@fay", "ann@ann", "ann@9007199254740993123"].map((id) =>
+      source.messages.of(id, 1),
+    );
+    for (const [rows, at] of [
+      [source.messages.of(TEAM, 2), -5] as const,
+      ...logs.map((rows) => [rows, -1] as const),
+    ]) {
+      const row = rows.at(at);
+      if (row !== undefined) rows[rows.indexOf(row)] = { ...row, ...open };
+    }
+    const { code, stdout, stderr } = await runImport(t, source, node, ["--close"]);
+    t.equal(code, 0, stdout + stderr);
+    const { body } = await node.call("/conversation/sync", { uid: "ann" });
+    t.equal(body[0].channel_id, TEAM);
   },
 );
 

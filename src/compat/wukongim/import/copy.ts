@@ -174,11 +174,9 @@ class Copy {
     if (isLast) await this.#compareUnread();
     const mayClose = () => isLast && (this.#differenceCount === 0 || acceptsDifferences);
     if (mayClose() && this.#held.size > 0) {
-      const stretches = [...this.#held].map((channel) => ({
-        channel,
-        isContinued: true,
-        isLast: true,
-      }));
+      const stretches = logged
+        .filter((channel) => this.#held.has(channel))
+        .map((channel) => ({ channel, isContinued: true, isLast: true }));
       await this.#copyStretches(stretches);
       await this.#copyPositions();
     }
@@ -521,7 +519,8 @@ class Copy {
   /**
    * Compares the unread counts of all users who have a conversation. A conversation that exists
    * only on the old server causes a warning: its group was disbanded, or its user is not a member
-   * of the group. Channels of which messages are held back are not compared.
+   * of the group. Channels of which messages are held back are not compared, which also causes a
+   * warning.
    */
   async #compareUnread(): Promise<void> {
     const uids = new Set<string>();
@@ -534,6 +533,7 @@ class Copy {
     );
     const missing: string[] = [];
     let missingCount = 0;
+    let heldCount = 0;
     for await (const { uid, isCommand } of listings.conversations(this.#source))
       if (!isCommand && uid !== SYSTEM_UID && isId(uid)) uids.add(uid);
     await inParallel([...uids], async (uid) => {
@@ -543,7 +543,10 @@ class Copy {
       ]);
       this.#source.count(2 * there.size); // a conversation and its newest message
       for (const [channel, unread] of there) {
-        if (held.has(channel) || held.has(`${uid}\n${channel}`)) continue;
+        if (held.has(channel) || held.has(`${uid}\n${channel}`)) {
+          heldCount += 1;
+          continue;
+        }
         const count = here.get(channel);
         if (count === undefined && isCopied(channel)) {
           missingCount += 1;
@@ -557,6 +560,10 @@ class Copy {
     if (missingCount > 0)
       this.#warnings.push(
         `${missingCount} conversations on the server are missing from the node, because the group was disbanded or the user is not a member of it: ${missing.join(", ")}${missingCount > missing.length ? ", …" : ""}`,
+      );
+    if (heldCount > 0)
+      this.#warnings.push(
+        `The unread counts of ${heldCount} conversations were not compared, because they have a stream that has not ended.`,
       );
   }
 
