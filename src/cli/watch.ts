@@ -31,10 +31,26 @@ interface WatchPorts {
  * messages.
  */
 export async function watch(args: Arguments, ports: WatchPorts): Promise<void> {
-  const { api, output, stopping } = ports;
+  const { output, stopping } = ports;
+  const count = numberOf(args.flags, "count", { min: 1 });
+  const ended = deferred<void>();
+  stopping.addEventListener("abort", () => ended.resolve());
+  const session = await Promise.race([sessionOf(args, ports), ended.promise]);
+  if (session === undefined) return; // stopped while the API did not respond
+  const client = connect(session);
+  try {
+    reportConnection(client, { url: session.url, ended, output });
+    printReceived(client, { count, ended, output });
+    await ended.promise;
+  } finally {
+    await client.close();
+  }
+}
+
+/** Returns the address and the credential of the session. Registers a token if none is configured. */
+async function sessionOf(args: Arguments, ports: WatchPorts) {
   const { flags } = args;
   const uid = uidOf(args.words);
-  const count = numberOf(flags, "count", { min: 1 });
   const ownToken = secretOf(ports.env, USER_TOKEN_ENV);
   const deviceFlag = deviceFlagOf(
     flags.get("device") ?? (ownToken === undefined ? "desktop" : "web"),
@@ -44,18 +60,9 @@ export async function watch(args: Arguments, ports: WatchPorts): Promise<void> {
     throw usageError(
       `--client must be a URL such as ws://127.0.0.1:5200, not ${JSON.stringify(url)}.`,
     );
-  const token = ownToken ?? (await registerToken(api, { uid, deviceFlag, deviceLevel: 0 })).token;
-  if (stopping.aborted) return;
-  const ended = deferred<void>();
-  stopping.addEventListener("abort", () => ended.resolve());
-  const client = connect({ url, uid, token, deviceFlag });
-  try {
-    reportConnection(client, { url, ended, output });
-    printReceived(client, { count, ended, output });
-    await ended.promise;
-  } finally {
-    await client.close();
-  }
+  const token =
+    ownToken ?? (await registerToken(ports.api, { uid, deviceFlag, deviceLevel: 0 })).token;
+  return { url, uid, token, deviceFlag };
 }
 
 /**

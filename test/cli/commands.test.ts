@@ -137,20 +137,17 @@ t.test(
   },
 );
 
-t.test("`jindou watch` exits with 0 on SIGINT while it registers a token", async (t) => {
+t.test("`jindou watch` exits with 0 on SIGINT while the API does not answer", async (t) => {
   const node = createServer();
   const called = once(node, "request");
   await new Promise<void>((resolve) => node.listen(0, "127.0.0.1", resolve));
   t.teardown(() => node.close());
   const api = `--api=http://127.0.0.1:${(node.address() as AddressInfo).port}`;
   const client = `--client=ws://127.0.0.1:${await freePort()}`;
-  const preload = `process.on("SIGINT", () => process.stderr.write("got SIGINT"));`;
-  const watching = spawnJindou(t, ["watch", api, client, "alice"], { preload });
-  const [, response] = await called;
+  const watching = spawnJindou(t, ["watch", api, client, "alice"]);
+  await called;
   watching.child.kill("SIGINT");
-  if (watching.child.stderr !== null) await once(watching.child.stderr, "data");
-  response.end('{"status":"ok"}');
-  t.match(await watching.exit, { code: 0, stderr: "got SIGINT" });
+  t.match(await watching.exit, { code: 0, stderr: "" });
 });
 
 t.test("`jindou watch --count` prints no more messages than the count", async (t) => {
