@@ -70,9 +70,9 @@ async function callNode(command: ClientCommand, argv: readonly string[]): Promis
   const { runClientCommand } = await import("./cli/run.ts");
   const stopping = new AbortController();
   if (command === "watch") onStopSignal(() => stopping.abort());
-  // The program that reads the output, such as `head`, may exit before this command. An import has
-  // not copied everything then.
-  const exitCode = command === "import" ? FAILED : 0;
+  // The program that reads the output, such as `head`, may exit before this command. An import may
+  // not have copied everything then.
+  const exitCode = command === "import" && !argv.includes("--dry-run") ? FAILED : 0;
   for (const stream of [process.stdout, process.stderr])
     stream.on("error", () => process.exit(exitCode));
   await runClientCommand(command, argv, {
