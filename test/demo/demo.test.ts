@@ -64,7 +64,7 @@ class Side {
   async shows(text: string | RegExp): Promise<void> {
     const shown = this.pane.getByText(text).first().waitFor();
     await shown.catch(async (cause) => {
-      const state = await this.pane.page().evaluate(STATE);
+      const state = await this.pane.page().evaluate(STATE).catch(String);
       throw new Error(`${text} is not shown: ${state}`, { cause });
     });
   }
