@@ -43,9 +43,12 @@ export class Calls {
     if (this.#closed !== undefined) throw this.#closed;
     if (this.#openCalls.size >= this.#limits.maxQueued) throw new JindouError("queue_full");
     const { promise, resolve, reject } = deferred<ReplyTo<K>>();
-    let attempt = (connection: Connection) => connection.request(request, seen);
+    let firstConnection = this.#connection; // `undefined` after the first attempt
     const send = (connection: Connection): void => {
-      attempt(connection).then(resolve, (error) => {
+      const isFirst = repeat === undefined || connection === firstConnection;
+      const reply = isFirst ? connection.request(request, seen) : repeat(connection);
+      firstConnection = undefined;
+      reply.then(resolve, (error) => {
         if (isConnectionLost(error)) return; // the next connection sends the request again
         const refusal = asJindouError(error, "connection_lost");
         if (refusal.code !== "rate_limited") reject(refusal);
@@ -56,7 +59,6 @@ export class Calls {
     this.#openCalls.add(call);
     if (this.#rateLimitTimer.isRunning) this.#rateLimited.add(call);
     else if (this.#connection !== undefined) send(this.#connection);
-    attempt = repeat ?? attempt;
     try {
       return await within(this.#limits.requestMs, "timeout", promise);
     } finally {

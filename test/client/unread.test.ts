@@ -328,6 +328,23 @@ t.test("a conversation is read again if its reply is older than a pushed message
   t.equal(server.sockets[0]?.all("conversation").length, 2);
 });
 
+t.test("a markRead that waits only for the rate limit moves the position back", async (t) => {
+  const server = new ScriptedServer();
+  const client = connectTo(t, server);
+  await client.ready();
+  const socket = await server.socket();
+  void client.conversation(TEAM).catch(() => undefined);
+  const refused = await server.received("conversation");
+  const refusal = { code: "rate_limited", message: "", retryAfterMs: 50 } as const;
+  socket.reply(refused, { kind: "error", ...refusal });
+  await new Promise(setImmediate);
+  await new Promise(setImmediate);
+  void client.markRead(TEAM, 2).catch(() => undefined);
+  t.equal(socket.all("conversation").length, 1, "the call waits");
+  const { change } = await server.received("conversation", 2);
+  t.same(change, { kind: "read", seq: 2 });
+});
+
 t.test("a conversation is read only after a handler for `unread` is added", async (t) => {
   const server = new ScriptedServer();
   const client = connectTo(t, server);
