@@ -323,7 +323,7 @@ function createQueries(
     const { conversation } = await ask(request, seen, isNeeded && repeat);
     return receiver.conversation(conversation);
   };
-  /** Channels of the `markRead` calls in progress that no later change replaces. */
+  /** Channels of the calls in progress that mark messages as read. A later change removes them. */
   const reads = new Set<ChannelRef>();
   const replaceReads = ({ id, type }: ChannelRef) => {
     for (const read of reads) if (read.id === id && read.type === type) reads.delete(read);
@@ -376,9 +376,16 @@ function createQueries(
     conversation: (channel) => conversationOf(channel),
     markRead,
     async setUnread(channel, unread) {
-      if (unread === 0) return markRead(channel, await headOf(channel));
-      replaceReads(checkedChannel(channel));
-      return conversationOf(channel, { kind: "unread", unread });
+      const read = checkedChannel(channel);
+      replaceReads(read);
+      if (unread !== 0) return conversationOf(read, { kind: "unread", unread });
+      reads.add(read);
+      try {
+        const current = await conversationOf(read);
+        return reads.has(read) ? await markRead(read, current.headSeq) : current;
+      } finally {
+        reads.delete(read);
+      }
     },
     deleteConversation: async (channel) =>
       conversationOf(channel, { kind: "delete", seq: await headOf(channel) }),

@@ -190,6 +190,18 @@ t.test("a markRead that waits for a connection replaces no newer change", async 
   t.equal((await client.markRead(lobby, 2)).readSeq, 2, "an online client moves it back");
 });
 
+t.test("a setUnread with 0 does not replace a later change", async (t) => {
+  const broker = await startBroker(t);
+  const lobby = group("lobby");
+  await newGroup(broker, lobby.id, ["ann", "ben"]);
+  const { client: ann } = await loginTo(t, broker, "ann");
+  for (let n = 0; n < 6; n++) await ann.send(lobby, "hello");
+  const { client } = await loginTo(t, broker, "ben");
+  await Promise.all([client.setUnread(lobby, 0), client.setUnread(lobby, 3)]);
+  t.equal((await client.conversation(lobby)).unread, 3);
+  t.equal((await client.setUnread(lobby, 0)).unread, 0);
+});
+
 /** Ignores the rejection of a message whose connection was lost twice, rethrows other errors. */
 function exceptSuspects(error: JindouError): void {
   if (error.code !== "not_delivered") throw error;
