@@ -34,8 +34,8 @@ interface CopyLimit {
   requirePaid(): void;
   /** Charges the sender for the copies. Throws the same errors as `requirePaid`. */
   admit(copies: number): void;
-  /** Refunds the charge for copies that were not stored. */
-  refund(copies: number): void;
+  /** Refunds what `admit` has charged, because the copies were not stored. */
+  refund(): void;
 }
 
 export interface SendInput {
@@ -224,15 +224,14 @@ export function createMessages(
     command: CommandDraft,
     copyLimit: CopyLimit | undefined,
   ): Promise<AppendResult> {
-    const copies = command.recipients.length;
-    copyLimit?.admit(copies);
+    copyLimit?.admit(command.recipients.length);
     let isStored = false;
     try {
       const result = await store.appendCommand(command);
-      isStored = !result.duplicate;
+      isStored = !result.duplicate && result.refused === undefined;
       return result;
     } finally {
-      if (!isStored) copyLimit?.refund(copies);
+      if (!isStored) copyLimit?.refund();
     }
   }
 

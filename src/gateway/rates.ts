@@ -162,12 +162,21 @@ class UserRate {
   }
 }
 
+/** What a charge has taken, which is less than its cost if the maximum debt was reached. */
+interface Charge {
+  readonly own: number;
+  readonly user: number;
+}
+
+const NOTHING: Charge = { own: 0, user: 0 };
+
 /**
  * Tokens that are taken for a request before it runs. There are fewer than the request's work if
  * the connection's or its user's debt has reached the maximum.
  */
 export class Reservation {
   readonly #rate: ConnectionRate;
+  #copies: Charge = NOTHING;
   /** Charge for the request's frame. */
   readonly frame: number;
   readonly own: number;
@@ -197,11 +206,13 @@ export class Reservation {
    */
   admit(copies: number): void {
     this.requirePaid();
-    this.#rate.charge(copies);
+    this.#copies = this.#rate.charge(copies);
   }
 
-  refund(copies: number): void {
-    this.#rate.charge(-copies);
+  /** Refunds what `admit` has charged. */
+  refund(): void {
+    this.#rate.undo(this.#copies);
+    this.#copies = NOTHING;
   }
 }
 
@@ -249,9 +260,13 @@ export class ConnectionRate implements Rate {
     return Math.max(this.#own.waitMs(nowMs), this.#user?.work.waitMs(nowMs) ?? 0);
   }
 
-  charge(cost: number): void {
-    this.#own.charge(cost);
-    this.#user?.work.charge(cost);
+  charge(cost: number): Charge {
+    return { own: this.#own.charge(cost), user: this.#user?.work.charge(cost) ?? 0 };
+  }
+
+  undo({ own, user }: Charge): void {
+    this.#own.charge(-own);
+    this.#user?.work.charge(-user);
   }
 
   /**
