@@ -1270,8 +1270,8 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   /**
    * Does the first half of `listen`. When the call resolves, this node receives every event that is
    * published from then on, but the events may reach the listener only after `listen` has resolved,
-   * and stored ones may be left to a `HeadEvent`. Resolves to true if the events already reach the listener, so that `listen` has nothing left to
-   * do.
+   * and stored ones may be left to a `HeadEvent`. Resolves to true if the events already reach the
+   * listener, so that `listen` has nothing left to do.
    */
   subscribe(...topics: readonly Topic[]): MaybePromise<boolean>;
   /** Unsubscribes after a delay, so that subscribing again soon is free. */

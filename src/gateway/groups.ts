@@ -180,7 +180,7 @@ export class Group implements Scope {
   }
 
   noteHead(headSeq: number): void {
-    this.lastSeq = Math.max(this.lastSeq, headSeq);
+    this.lastSeq = headSeq;
   }
 
   addJoining(session: Session): Backlog {

@@ -55,7 +55,9 @@ export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Prom
     if (sequencer.delivered.lastId === 0) sequencer.delivered.advanceTo(position);
   }
   // A publication has at most one message.
-  sequencer.begin(publicationSeq, Math.max(0, headSeq - laterCount));
+  const seq = Math.max(0, headSeq - laterCount);
+  sequencer.leaveToStore(seq);
+  sequencer.begin(publicationSeq, seq);
   sequencer.expect(newest);
 }
 

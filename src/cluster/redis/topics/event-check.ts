@@ -116,8 +116,9 @@ const CHECKS: Readonly<Record<ClusterEvent["kind"], Check>> = {
     closed: absentOr(oneOf("closed", "stopped", "cancelled", "interrupted")),
   }),
   removal: () => false, // is an ordered publication
+  // These two are created by the node itself and never published.
   missed: () => false,
-  head: () => false, // is created by the node itself and never published
+  head: () => false,
 };
 
 export function isUnordered(event: ClusterEvent, topic: Topic): boolean {

@@ -159,8 +159,9 @@ export class Sequencer {
     this.goLive(publicationSeq);
   }
 
-  /** Announces that the messages up to this seq are left to the store. */
+  /** Announces that the messages of a group up to this seq are left to the store. */
   leaveToStore(headSeq: number): void {
+    if (!this.key.startsWith(GROUP_PREFIX)) return;
     this.#ports.deliver({ kind: "head", channelId: this.key.slice(GROUP_PREFIX.length), headSeq });
   }
 
