@@ -25,8 +25,8 @@ export function createRedisThrottle(link: RedisLink, clock: Clock): Throttle {
       const [count = 0, ends = 0, windowMs = 0] = (reply as unknown[]).map(Number); // HMGET's reply
       const remainingMs = ends - clock();
       // A window that ends later than a new one would was started before the clock was set back.
-      const isPast = remainingMs <= 0 || remainingMs > windowMs + CLOCK_TOLERANCE_MS;
-      if (isPast) return { count: 0, retryAfterS: 0 };
+      const isFromLaterClock = windowMs > 0 && remainingMs > windowMs + CLOCK_TOLERANCE_MS;
+      if (remainingMs <= 0 || isFromLaterClock) return { count: 0, retryAfterS: 0 };
       return { count, retryAfterS: Math.ceil(remainingMs / 1000) };
     },
 

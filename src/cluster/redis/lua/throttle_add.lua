@@ -11,6 +11,7 @@ local now, window, margin = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[
 local ends = tonumber(redis.call('HGET', counter, 'ends') or '0')
 -- A window that ends later than a new one would was started before the clock was set back.
 if ends > now and ends <= now + window + margin then
+  redis.call('HSET', counter, 'window', int(window))
   return {redis.call('HINCRBY', counter, 'count', 1), ends}
 end
 redis.call('HSET', counter, 'count', 1, 'ends', int(now + window), 'window', int(window))
