@@ -175,6 +175,14 @@ export function isTransient(error: unknown): boolean {
 }
 
 /**
+ * Returns true if the store may have executed the call. Errors without a cause occur before the
+ * call is sent.
+ */
+export function mayHaveRun(error: unknown): boolean {
+  return isTransient(error) && error instanceof Error && error.cause !== undefined;
+}
+
+/**
  * Reasons to close a client's connection, with their WebSocket close codes. The range of a code
  * determines what the client does:
  *

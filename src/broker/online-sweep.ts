@@ -2,7 +2,7 @@
 // ended or belong to dead nodes. One node at a time does this. State: the timer, the nodes that
 // were live at the last turn, and the time of the last request to check all users.
 
-import { isTransient } from "./errors.ts";
+import { isTransient, mayHaveRun } from "./errors.ts";
 import type { DeadSession, OnlineStore } from "./online-ports.ts";
 import type { Cluster, SessionEntry, SessionStore } from "./ports.ts";
 
@@ -78,24 +78,32 @@ export class OnlineSweep {
     const hasJustStarted = performance.now() - this.#startedMs < delayMs;
     await this.#noteDeaths(nowMs);
     const errors: unknown[] = [];
+    let mayLackUsers = false;
+    const note = (error: unknown) => {
+      errors.push(error);
+      mayLackUsers ||= mayHaveRun(error);
+    };
     const uids = await store
       .takeOnline({
         limit: Math.floor((USERS_PER_SECOND * this.#turnMs) / 1000),
         turnMs: this.#turnMs,
         leftMs: nowMs - delayMs,
         checkedMs: hasJustStarted ? 0 : Math.max(this.#checkedMs, nowMs - CHECK_MS),
-        onFailure: (error) => errors.push(error),
+        onFailure: note,
       })
       .catch((error: unknown) => {
-        errors.push(error);
+        note(error);
         return [];
       });
-    for (let at = 0; at < uids.length && !this.#isClosed; at += USERS_PER_READ)
-      errors.push(...(await this.#judge(uids.slice(at, at + USERS_PER_READ), nowMs - delayMs)));
+    for (let at = 0; at < uids.length && !this.#isClosed; at += USERS_PER_READ) {
+      const failures = await this.#judge(uids.slice(at, at + USERS_PER_READ), nowMs - delayMs);
+      errors.push(...failures);
+      mayLackUsers ||= failures.some(isTransient);
+    }
     if (errors.length === 0) return;
     // Without a new check of all users, the users who could not be checked, and those whom a call
     // has taken whose reply was lost, would be checked again only after `CHECK_MS`.
-    if (errors.some(isTransient)) this.#checkedMs = clock();
+    if (mayLackUsers) this.#checkedMs = clock();
     throw errors.find((error) => !isTransient(error)) ?? errors[0];
   }
 

