@@ -41,6 +41,8 @@ const ENTRIES_PER_STEP = 200;
  * less, that applies instead.
  */
 const MAX_TRIM_STEP = 100;
+/** Maximum number of unreadable rows that one step of a channel passes. */
+const MAX_UNREADABLE_ROWS = 1000;
 
 interface SweepPorts {
   readonly tables: Tables;
@@ -350,6 +352,7 @@ function rowsToCut(
   for (const row of logRows.scanRows(number, 1, to)) {
     const content = contentOf(ports, row);
     if (content === undefined && row.last > trimThrough) {
+      if (unreadable.length === MAX_UNREADABLE_ROWS) break;
       unreadable.push({ row, content, keptFrom: row.last + 1 });
       continue;
     }

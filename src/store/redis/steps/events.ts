@@ -257,7 +257,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
       const reply = await link.run(TRIM, keys, args);
       const [removed, mustRepeat] = reply as [number, number];
       total += removed;
-      if (mustRepeat === 0) return total;
+      if (mustRepeat === 0 || limits.signal?.aborted) return total;
     }
   }
 
