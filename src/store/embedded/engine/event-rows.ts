@@ -9,6 +9,7 @@
 import { EVENT_TYPES, type EventPosition, type EventRow } from "../../../broker/event-ports.ts";
 import { messageTimeMs } from "../../../broker/model.ts";
 import { fieldsOf, type Stored } from "./database.ts";
+import { ifReadable } from "./readable.ts";
 import type { Tables } from "./tables.ts";
 
 const NEWEST_VERSION = 2;
@@ -141,13 +142,15 @@ export class EventRows {
   }
 
   #chunkAt(key: Buffer): EventChunk | undefined {
-    try {
+    const read = () => {
       const value = this.#table.get(key);
       return value && chunkOf(key, value);
-    } catch (error) {
-      this.#onError(error as Error, "Could not read events, so they are left out of the feed");
-      return undefined;
-    }
+    };
+    return ifReadable(
+      read,
+      "Could not read events, so they are left out of the feed",
+      this.#onError,
+    );
   }
 }
 

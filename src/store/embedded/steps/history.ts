@@ -8,6 +8,7 @@ import { contentBytes } from "../../held-bytes.ts";
 import type { ChannelRows } from "../engine/channel-rows.ts";
 import type { LogRows } from "../engine/log-rows.ts";
 import type { Memtable, MemtableRecord } from "../engine/memtable.ts";
+import { ifReadable } from "../engine/readable.ts";
 import { decodeRecord, peekTimes } from "../engine/record.ts";
 
 interface HistoryPorts {
@@ -144,12 +145,7 @@ export class History {
   }
 
   #readable<Result>(read: () => Result): Result | undefined {
-    try {
-      return read();
-    } catch (error) {
-      const what = "Could not read a stored message, so it is left out of the history";
-      this.#ports.onError(error as Error, what);
-      return undefined;
-    }
+    const what = "Could not read a stored message, so it is left out of the history";
+    return ifReadable(read, what, this.#ports.onError);
   }
 }

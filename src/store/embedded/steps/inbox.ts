@@ -12,6 +12,7 @@ import type {
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
 import { assertFits, isTooLong } from "../../command-draft.ts";
 import { SweepFailures } from "../../sweep-failures.ts";
+import { ifReadable } from "../engine/readable.ts";
 import { decodeRecord } from "../engine/record.ts";
 import type { RepeatableDraft } from "./assigner.ts";
 import { acknowledgeStep, appendStep, type CommandPorts, expireStep } from "./commands.ts";
@@ -134,16 +135,14 @@ export class Inbox implements InboxStore {
    */
   #messageOf(copy: Buffer, nowMs: number): Message | undefined {
     const { tables, onError } = this.#ports;
-    try {
+    const read = () => {
       const command = commandOf(copy);
       if (expiryOf(command) <= nowMs) return undefined;
       if (this.#queue.isUnpublished(idOf(command))) return undefined;
       const record = tables.commands.get(command); // `undefined` if it is being removed
       return record && decodeRecord(record).message;
-    } catch (error) {
-      onError(error as Error, "Could not read a command, so it is left out of its inboxes");
-      return undefined;
-    }
+    };
+    return ifReadable(read, "Could not read a command, so it is left out of its inboxes", onError);
   }
 
   newestSeq(uid: string): number {

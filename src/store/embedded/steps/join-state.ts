@@ -11,6 +11,7 @@ import type {
 } from "../../../broker/ports.ts";
 import { andThen, type MaybePromise, together } from "../../../lib/maybe-promise.ts";
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
+import { ifReadable } from "../engine/readable.ts";
 import type { EmbeddedChannels } from "./channels.ts";
 import type { History } from "./history.ts";
 import type { Inbox } from "./inbox.ts";
@@ -33,20 +34,14 @@ export function createJoinState(ports: JoinPorts): SessionStore["joinState"] {
   const { sessions, channels, history, inbox, live, onError } = ports;
   const longLists = new Turns();
 
-  function ifReadable<Result>(read: () => Result): Result | undefined {
-    try {
-      return read();
-    } catch (error) {
-      onError(error as Error, "Could not read what a client refers to in order to resume");
-      return undefined;
-    }
-  }
+  const readable = <Result>(read: () => Result) =>
+    ifReadable(read, "Could not read what a client refers to in order to resume", onError);
 
   function resumeSeqsOf(positions: readonly ResumePosition[]): MaybePromise<readonly ResumeSeqs[]> {
     // An unreadable message is not compared, and an unreadable channel counts as up to date.
     const seqsOf = ({ key, lastSeq, lastId }: ResumePosition) =>
-      ifReadable(() => history.resumeSeqs(key, lastSeq, lastId)) ??
-      ifReadable(() => history.resumeSeqs(key, lastSeq, 0)) ?? {
+      readable(() => history.resumeSeqs(key, lastSeq, lastId)) ??
+      readable(() => history.resumeSeqs(key, lastSeq, 0)) ?? {
         headSeq: lastSeq,
         lastCommonSeq: lastSeq,
       };

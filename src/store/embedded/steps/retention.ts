@@ -26,6 +26,7 @@ import {
   rowOf,
 } from "../engine/log-rows.ts";
 import type { ChannelFlush, Memtable } from "../engine/memtable.ts";
+import { ifReadable } from "../engine/readable.ts";
 import { decodeRecord, isStreamRecord, peekSourceId, peekTimes } from "../engine/record.ts";
 import type { Tables } from "../engine/tables.ts";
 import { removeLabels } from "./imports.ts";
@@ -321,11 +322,12 @@ function removeContent(
 ): void {
   if (content === undefined) return;
   const { sourceIds, streamMessage } = content;
-  try {
-    if (streamMessage !== undefined) streamRows.remove(number, streamMessage);
-  } catch (error) {
-    onError(error as Error, "Could not read a stream, so its log remains after its message");
-  }
+  if (streamMessage !== undefined)
+    ifReadable(
+      () => streamRows.remove(number, streamMessage),
+      "Could not read a stream, so its log remains after its message",
+      onError,
+    );
   removeLabels(tables, number, sourceIds);
 }
 
@@ -378,7 +380,7 @@ function rowsToCut(
 
 /** Returns `undefined`, and reports the error, if the row cannot be read. */
 function contentOf({ onError }: SweepPorts, row: LogRow): RowContent | undefined {
-  try {
+  const read = (): RowContent => {
     let newestAcceptedMs = 0;
     const sourceIds: (bigint | undefined)[] = [];
     for (let seq = row.first; seq <= row.last; seq++) {
@@ -390,10 +392,8 @@ function contentOf({ onError }: SweepPorts, row: LogRow): RowContent | undefined
     const { expiresAtMs } = peekTimes(first);
     const streamMessage = isStreamRecord(first) ? decodeRecord(first).message : undefined;
     return { newestAcceptedMs, expiresAtMs, sourceIds, streamMessage };
-  } catch (error) {
-    onError(error as Error, "Could not read messages that may be due for removal");
-    return undefined;
-  }
+  };
+  return ifReadable(read, "Could not read messages that may be due for removal", onError);
 }
 
 /** Returns true for the message of a stream that is not completely in the database. */

@@ -8,6 +8,7 @@ import type { Clock } from "../../../broker/ports.ts";
 import type { ChannelRows } from "../engine/channel-rows.ts";
 import type { LogRows } from "../engine/log-rows.ts";
 import type { Memtable, MemtableChannel } from "../engine/memtable.ts";
+import { ifReadable } from "../engine/readable.ts";
 import {
   expires,
   FROM_UID,
@@ -203,13 +204,8 @@ export class ChannelStates {
   }
 
   #readable<Result>(read: () => Result): Result | undefined {
-    try {
-      return read();
-    } catch (error) {
-      const what = "Could not read a stored message, so it is left out of conversations";
-      this.#ports.onError(error as Error, what);
-      return undefined;
-    }
+    const what = "Could not read a stored message, so it is left out of conversations";
+    return ifReadable(read, what, this.#ports.onError);
   }
 
   *expiringNewestFirst(state: ChannelState, fromSeq: number): Generator<ExpiringRow> {
