@@ -129,7 +129,7 @@ export function createMessages(
    * recipients of earlier commands are known.
    */
   function sendMessage(
-    { recheck }: SendInput,
+    input: SendInput,
     draft: MessageDraft,
     hooked: Promise<HookedDraft> | undefined,
   ): Promise<AppendResult> {
@@ -137,27 +137,25 @@ export function createMessages(
     if (hooked !== undefined)
       return rule
         .inTurn(queue, hooked)
-        .then((passed) => passed.result ?? appendLater(passed.draft, recheck));
+        .then((passed) => passed.result ?? appendLater(input, passed.draft));
     const turn = rule.turn(queue);
-    return turn === undefined ? store.append(draft) : turn.then(() => appendLater(draft, recheck));
+    return turn === undefined ? store.append(draft) : turn.then(() => appendLater(input, draft));
   }
 
   /** Appends a message that has waited for its hook or its turn. */
-  async function appendLater(
-    draft: MessageDraft,
-    recheck: SendInput["recheck"],
-  ): Promise<AppendResult> {
-    assertNotImporting();
-    recheck?.();
+  async function appendLater(input: SendInput, draft: MessageDraft): Promise<AppendResult> {
+    assertStillAllowed(input);
     return store.append(draft);
   }
 
   /**
-   * Throws `unavailable` if an import was opened while the message waited. An import waits only a
-   * short time for earlier calls, but a hook may take 30 s.
+   * Checks a message that has waited. Throws `unavailable` if an import was opened in the meantime,
+   * because an import waits only a short time for earlier calls, but a hook may take 30 s. Throws
+   * the errors of `recheck`.
    */
-  function assertNotImporting(): void {
+  function assertStillAllowed({ recheck }: SendInput): void {
     if (rules.isImporting?.()) throw new BrokerError("unavailable");
+    recheck?.();
   }
 
   /**
@@ -198,20 +196,19 @@ export function createMessages(
   }
 
   async function issue(
-    { origin, copyLimit, recheck }: SendInput,
+    input: SendInput,
     { key }: MessageDraft,
     resolution: Promise<Resolution>,
     pass?: Pass,
   ): Promise<AppendResult> {
-    const resolved = await rule.inTurn(queueOf(origin, { key }), resolution);
+    const resolved = await rule.inTurn(queueOf(input.origin, { key }), resolution);
     if (!("audience" in resolved)) return resolved;
-    assertNotImporting();
-    recheck?.();
+    assertStillAllowed(input);
     const { draft, audience } = resolved;
     if (typeof audience === "string") return store.append({ ...draft, permission: audience });
     const { recipients } = audience;
     pass?.setSize(Math.max(1, recipients?.length ?? 0));
-    if (audience.kind === "store") return storeCommand({ ...draft, ...audience }, copyLimit);
+    if (audience.kind === "store") return storeCommand({ ...draft, ...audience }, input.copyLimit);
     return store.append({
       ...draft,
       header: { ...draft.header, noPersist: true, syncOnce: true },
