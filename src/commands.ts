@@ -72,7 +72,7 @@ async function callNode(command: ClientCommand, argv: readonly string[]): Promis
   if (command === "watch") onStopSignal(() => stopping.abort());
   // The program that reads the output, such as `head`, may exit before this command. An import may
   // not have copied everything then.
-  const exitCode = command === "import" && !argv.includes("--dry-run") ? FAILED : 0;
+  const exitCode = command === "import" && !argv.includes("--dry-run") ? FAILED : undefined;
   for (const stream of [process.stdout, process.stderr])
     stream.on("error", () => process.exit(exitCode));
   await runClientCommand(command, argv, {
