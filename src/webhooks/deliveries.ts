@@ -71,7 +71,7 @@ export interface PartitionState {
    */
   readonly batches: readonly Batch[];
   /**
-   * The last gap that was announced in each partition, `null` if there is none. Set only in the
+   * The last gap that was announced in each partition, `null` if no gap was. Set only in the
    * state that announces gaps.
    */
   readonly announced?: readonly (Gap | null)[];
