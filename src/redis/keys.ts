@@ -102,8 +102,14 @@ export function topicEnd(database: number): string {
   return database === 0 ? "" : `@${database}`;
 }
 
+/** Returns the id of a group, or `undefined` for a personal channel. */
+export function groupOf(key: ChannelKey): string | undefined {
+  return key.startsWith("2:") ? key.slice(2) : undefined;
+}
+
 function topicsOfChannel(key: ChannelKey): readonly Topic[] {
-  if (key.startsWith("2:")) return [`g:${key.slice(2)}`];
+  const group = groupOf(key);
+  if (group !== undefined) return [groupTopic(group)];
   return usersOf(key).map(userTopic);
 }
 

@@ -8,7 +8,7 @@ import type { LogLimits } from "../../broker/log-ports.ts";
 import { MAX_MESSAGE_ID } from "../../broker/model.ts";
 import { type Clock, LOGOUT_TTL_MS, type Publisher } from "../../broker/ports.ts";
 import { KeyedLock } from "../../lib/keyed-lock.ts";
-import { onceAMinute } from "../report-limit.ts";
+import { limitedReports } from "../../lib/limited-reports.ts";
 import { ChannelRows } from "./engine/channel-rows.ts";
 import { Checkpoint, readCheckpointState } from "./engine/checkpoint.ts";
 import {
@@ -73,6 +73,9 @@ import {
   createUsers,
 } from "./steps/users.ts";
 import { createWebhooks } from "./steps/webhooks.ts";
+
+/** Minimum time between two reports about stored data that cannot be read, for each kind of data. */
+const UNREADABLE_REPORT_INTERVAL_MS = 60_000;
 
 export interface EmbeddedOptions {
   readonly path: string;
@@ -254,7 +257,7 @@ async function openOwned(
   release: () => Promise<void>,
 ) {
   const { clock, onError } = options;
-  const onUnreadable = onceAMinute(onError);
+  const onUnreadable = limitedReports(onError, UNREADABLE_REPORT_INTERVAL_MS);
   const publisher = withErrorsReported(options.publisher, onError);
   const retentionMs = options.retentionS === 0 ? Infinity : options.retentionS * 1000;
   await commit(tables, () => void tables.meta.put("format", [DATA_FORMAT]));

@@ -3,7 +3,9 @@
 // others. State: the number of unreadable records.
 
 import { BrokerError } from "../../broker/errors.ts";
-import { onceAMinute } from "../report-limit.ts";
+import { limitedReports } from "../../lib/limited-reports.ts";
+
+const REPORT_INTERVAL_MS = 60_000;
 
 export class UnreadableRecords {
   readonly #report: (error: unknown, what: string) => void;
@@ -11,7 +13,7 @@ export class UnreadableRecords {
 
   /** `onError` is called for the first unreadable record, and after that at most once a minute. */
   constructor(onError: (error: unknown, what: string) => void) {
-    this.#report = onceAMinute(onError);
+    this.#report = limitedReports(onError, REPORT_INTERVAL_MS);
   }
 
   /** Number of unreadable records since the start. A record is counted each time it is read. */

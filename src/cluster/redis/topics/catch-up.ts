@@ -55,9 +55,7 @@ export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Prom
     if (sequencer.delivered.lastId === 0) sequencer.delivered.advanceTo(position);
   }
   // A publication has at most one message.
-  const seq = Math.max(0, headSeq - laterCount);
-  sequencer.leaveToStore(seq);
-  sequencer.begin(publicationSeq, seq);
+  sequencer.begin(publicationSeq, Math.max(0, headSeq - laterCount));
   sequencer.expect(newest);
 }
 
@@ -70,7 +68,6 @@ export function begin(sequencer: Sequencer, position: ChannelPosition): void {
   if (!sequencer.isNew) return;
   for (const snapshot of position.streams) sequencer.delivered.resetTo(snapshot);
   for (const tail of position.otherStreams) sequencer.delivered.startAt(tail);
-  sequencer.leaveToStore(position.headSeq);
   sequencer.begin(position.publicationSeq, position.headSeq);
   // Must be called after `begin`, which would otherwise skip buffered publications.
   sequencer.delivered.advanceTo(position);

@@ -3,8 +3,9 @@
 // arrive in time, the sequencer requests a catch-up from the store.
 
 import type { ChannelKey, Message, StreamSnapshot } from "../../../broker/model.ts";
-import { GROUP_CHANNEL, messageTimeMs } from "../../../broker/model.ts";
+import { messageTimeMs } from "../../../broker/model.ts";
 import type { HeadEvent } from "../../../broker/ports.ts";
+import { groupOf } from "../../../redis/keys.ts";
 import {
   decodeFrame,
   type EventList,
@@ -49,7 +50,6 @@ export interface SequencerPorts {
  * the store.
  */
 const MAX_CLOCK_SKEW_MS = 60_000;
-const GROUP_PREFIX = `${GROUP_CHANNEL}:`;
 
 export class Sequencer {
   readonly key: ChannelKey;
@@ -153,16 +153,16 @@ export class Sequencer {
     this.#ports.time.confirm(messageId);
   }
 
-  /** Sets the position: publications up to `publicationSeq` are delivered or not needed. */
+  /**
+   * Sets the position: publications up to `publicationSeq` are delivered or not needed. The listener
+   * must read the messages of a group up to `headSeq` from the store.
+   */
   begin(publicationSeq: number, headSeq: number | undefined): void {
     this.delivered.headSeq ??= headSeq;
+    const channelId = groupOf(this.key);
+    if (channelId !== undefined && headSeq !== undefined)
+      this.#ports.deliver({ kind: "head", channelId, headSeq });
     this.goLive(publicationSeq);
-  }
-
-  /** Announces that the messages of a group up to this seq are left to the store. */
-  leaveToStore(headSeq: number): void {
-    if (!this.key.startsWith(GROUP_PREFIX)) return;
-    this.#ports.deliver({ kind: "head", channelId: this.key.slice(GROUP_PREFIX.length), headSeq });
   }
 
   suspend(): void {

@@ -27,10 +27,6 @@ export function groupKeyOf(topic: Topic): ChannelKey | undefined {
   return topic.startsWith("g:") ? `2:${topic.slice(2)}` : undefined;
 }
 
-export function groupOf(key: ChannelKey): string | undefined {
-  return key.startsWith("2:") ? key.slice(2) : undefined;
-}
-
 export function uidOf(topic: Topic): string | undefined {
   return topic.startsWith("u:") ? topic.slice(2) : undefined;
 }

@@ -60,16 +60,3 @@ export const TOPICS_LIMITS: TopicsLimits = {
 };
 
 export type Deliver = (event: ClusterEvent) => void;
-
-const REPORT_INTERVAL_MS = 1000;
-
-/** Limits `onError` to one report per second for each message. A message must be a constant. */
-export function rateLimited(onError: OnError): OnError {
-  const reportedMs = new Map<string, number>();
-  return (error, message) => {
-    const now = performance.now();
-    if (now - (reportedMs.get(message) ?? Number.NEGATIVE_INFINITY) < REPORT_INTERVAL_MS) return;
-    reportedMs.set(message, now);
-    onError(error, message);
-  };
-}

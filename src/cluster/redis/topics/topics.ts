@@ -4,6 +4,8 @@
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Topic } from "../../../broker/model.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
+import { limitedReports } from "../../../lib/limited-reports.ts";
+import { groupOf } from "../../../redis/keys.ts";
 import type { ClusterTopics } from "../cluster.ts";
 import { CatchUpQueue } from "./catch-up-queue.ts";
 import { Channels } from "./channels.ts";
@@ -13,24 +15,18 @@ import { Publishing } from "./publishing.ts";
 import type { Sequencer } from "./sequencer.ts";
 import { StoreTime } from "./store-time.ts";
 import { Subscriber } from "./subscriber.ts";
-import { groupOf } from "./subscription.ts";
 import { Subscriptions } from "./subscriptions.ts";
-import {
-  NO_RESYNC,
-  rateLimited,
-  TOPICS_LIMITS,
-  type TopicsMetrics,
-  type TopicsPorts,
-} from "./topics-ports.ts";
+import { NO_RESYNC, TOPICS_LIMITS, type TopicsMetrics, type TopicsPorts } from "./topics-ports.ts";
 
 /** Seq to use if the delivered seq is unknown. No user can have joined after it. */
 const END_OF_CHANNEL = Number.POSITIVE_INFINITY;
+const REPORT_INTERVAL_MS = 1000;
 
 export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   const { link, feed, clock, nodeId, unsubscribeDelayMs, metrics } = ports;
   const { isCluster } = link;
   const limits = { ...TOPICS_LIMITS, ...ports.limits };
-  const onError = rateLimited(ports.onError);
+  const onError = limitedReports(ports.onError, REPORT_INTERVAL_MS);
   const rejected: TopicsMetrics["rejected"] = (why) => metrics?.rejected(why);
   let listener: (event: ClusterEvent) => void = () => {};
   let resync = NO_RESYNC;
