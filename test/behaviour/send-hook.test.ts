@@ -2,6 +2,7 @@
 // fail.
 
 import type { Test } from "tap";
+import { deferred } from "../../src/lib/deferred.ts";
 import { allow, HOOK_SECRET, type HookQuestion, startHookServer } from "../support/hook-server.ts";
 import { HMAC_KEY, keyFile, mint, SECRET } from "../support/mint.ts";
 import { type NativeClient, NativeClientError } from "../support/native-session.ts";
@@ -38,6 +39,23 @@ const replaced = (content: string) => ({ allow: true, payload: encoded({ type: 1
 function reset() {
   hook.decide = allow;
   hook.questions.length = 0;
+}
+
+/**
+ * Makes the hook hold its answer to the questions that `holds` selects, all by default, until
+ * `release`. `questioned` resolves at the first of them.
+ */
+function holdAnswer(holds: (question: HookQuestion) => boolean = () => true) {
+  const questioned = deferred<void>();
+  const held = { questioned: questioned.promise, release: () => {} };
+  hook.decide = (question) =>
+    holds(question)
+      ? new Promise((answer) => {
+          held.release = () => answer({ allow: true });
+          questioned.resolve();
+        })
+      : { allow: true };
+  return held;
 }
 
 async function pair(t: Test) {
@@ -317,18 +335,11 @@ t.test("the rights of the session are checked again after the send hook accepts"
   };
   const client = await world.connect(t, ann, { token: await tokenWith({ send: ["*"] }) });
   for (const payload of ["a message", { type: 99, cmd: "a command", param: {} }]) {
-    let release = () => {};
-    const questioned = new Promise<void>((resolve) => {
-      hook.decide = () =>
-        new Promise((answer) => {
-          release = () => answer({ allow: true });
-          resolve();
-        });
-    });
+    const held = holdAnswer();
     const waiting = outcomeOf(client.send(channel, payload));
-    await questioned;
+    await held.questioned;
     await client.refresh(await tokenWith({ send: [] }));
-    release();
+    held.release();
     t.equal(await waiting, "forbidden");
     await client.refresh(await tokenWith({ send: ["*"] }));
   }
@@ -339,16 +350,7 @@ t.test("a command that waits for an earlier message is judged after the wait", a
   const { ann, ben, sender, channel, member } = await pair(t);
   const eve = world.name("eve");
   const newcomer = await world.join(t, eve);
-  let release = () => {};
-  const questioned = new Promise<void>((resolve) => {
-    hook.decide = (question) =>
-      textIn(question) === "slow"
-        ? new Promise((answer) => {
-            release = () => answer({ allow: true });
-            resolve();
-          })
-        : { allow: true };
-  });
+  const held = holdAnswer((question) => textIn(question) === "slow");
   const command = (cmd: string) => ({ type: 99, cmd, param: {}, content: cmd });
   const change = (path: string, uid: string) =>
     world.ok(path, { channel_id: channel.id, channel_type: 2, subscribers: [uid] });
@@ -356,11 +358,11 @@ t.test("a command that waits for an earlier message is judged after the wait", a
 
   const first = slow();
   const waiting = outcomeOf(sender.send(channel, command("first")));
-  await questioned;
+  await held.questioned;
   await eventually(() => hook.questions.length === 2);
   await change("/channel/subscriber_remove", ben);
   await change("/channel/subscriber_add", eve);
-  release();
+  held.release();
   t.same([await first, await waiting], ["ok", "ok"]);
   await eventually(() => newcomer.commands.length === 1);
   t.equal(member.commands.length, 0, "a user who was removed during the wait gets no command");
@@ -369,27 +371,20 @@ t.test("a command that waits for an earlier message is judged after the wait", a
   const refused = outcomeOf(sender.send(channel, command("second")));
   await eventually(() => hook.questions.length === 4);
   await change("/channel/subscriber_remove", ann);
-  release();
+  held.release();
   t.same([await again, await refused], ["not_subscriber", "not_subscriber"]);
   t.equal(newcomer.commands.length, 1);
 });
 
 t.test("the permission to send is checked again after the send hook accepts", async (t) => {
   const { ann, sender, channel, member } = await pair(t);
-  let release = () => {};
-  const questioned = new Promise<void>((resolve) => {
-    hook.decide = () =>
-      new Promise((answer) => {
-        release = () => answer({ allow: true });
-        resolve();
-      });
-  });
+  const held = holdAnswer();
   sender.send(channel, "late").catch(() => undefined);
-  await questioned;
+  await held.questioned;
   await world.ok("/channel/subscriber_remove", {
     ...{ channel_id: channel.id, channel_type: 2, subscribers: [ann] },
   });
-  release();
+  held.release();
   hook.decide = allow;
   t.equal(await outcomeOf(sender.send(channel, "later")), "not_subscriber");
   t.equal(await seqOf(member, channel), 0, "the permission is checked again after the hook");

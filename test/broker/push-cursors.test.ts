@@ -5,26 +5,19 @@ import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
 import { EVENTS_START } from "../../src/broker/event-ports.ts";
 import { bucketOf } from "../../src/broker/log-frame.ts";
-import { type ChannelRef, GROUP_CHANNEL } from "../../src/broker/model.ts";
 import { PushCursors } from "../../src/broker/push-cursors.ts";
 import { Unreached } from "../../src/broker/unreached.ts";
 import { draftOf } from "../contract/store-fixture.ts";
 import { damageRow, openStore, testFolder } from "../store/embedded/folder.ts";
+import { group, rules } from "./node.ts";
 
 t.test(
   "the decisions for a large group are made once, even if they are written in turns",
   async (t) => {
     const store = await openStore(t, testFolder(t));
     const uids = Array.from({ length: 9000 }, (_, at) => `user-${at}`);
-    const channel: ChannelRef = { id: "team", type: GROUP_CHANNEL };
-    const flags = {
-      ban: false,
-      disband: false,
-      sendBan: false,
-      allowStranger: false,
-      large: false,
-    };
-    await store.createChannel({ ...channel, ...flags, clientEvents: false }, uids);
+    const channel = group("team");
+    await store.createChannel(rules(channel), uids);
     await store.switchFeed(true);
     let beginReading = () => {};
     const mayRead = new Promise<void>((resolve) => {
@@ -75,16 +68,9 @@ t.test(
     const path = testFolder(t);
     const before = await openStore(t, path);
     await before.switchFeed(true);
-    const flags = {
-      ban: false,
-      disband: false,
-      sendBan: false,
-      allowStranger: false,
-      large: false,
-    };
     for (const id of ["team", "word"]) {
-      const channel: ChannelRef = { id, type: GROUP_CHANNEL };
-      await before.createChannel({ ...channel, ...flags, clientEvents: false }, ["bob"]);
+      const channel = group(id);
+      await before.createChannel(rules(channel), ["bob"]);
       await before.append(draftOf({ channel }));
     }
     await before.close();

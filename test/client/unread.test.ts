@@ -166,12 +166,18 @@ t.test("a client that was offline reports the counts of all changed conversation
   await until(() => counts.get("quiet") === 2);
 });
 
-t.test("a markRead that waits for a connection replaces no newer change", async (t) => {
+/** Starts a broker with a group of ann and ben, to which ann has sent six messages. */
+async function startLobby(t: Test) {
   const broker = await startBroker(t);
   const lobby = group("lobby");
   await newGroup(broker, lobby.id, ["ann", "ben"]);
   const { client: ann } = await loginTo(t, broker, "ann");
   for (let n = 0; n < 6; n++) await ann.send(lobby, "hello");
+  return { broker, lobby };
+}
+
+t.test("a markRead that waits for a connection replaces no newer change", async (t) => {
+  const { broker, lobby } = await startLobby(t);
   const { webSocket, cut, mend } = breakableSocket();
   const { client } = await loginTo(t, broker, "ben", { webSocket });
   const { client: phone } = await loginTo(t, broker, "ben");
@@ -191,11 +197,7 @@ t.test("a markRead that waits for a connection replaces no newer change", async 
 });
 
 t.test("a setUnread with 0 does not replace a later change", async (t) => {
-  const broker = await startBroker(t);
-  const lobby = group("lobby");
-  await newGroup(broker, lobby.id, ["ann", "ben"]);
-  const { client: ann } = await loginTo(t, broker, "ann");
-  for (let n = 0; n < 6; n++) await ann.send(lobby, "hello");
+  const { broker, lobby } = await startLobby(t);
   const { client } = await loginTo(t, broker, "ben");
   await Promise.all([client.setUnread(lobby, 0), client.setUnread(lobby, 3)]);
   t.equal((await client.conversation(lobby)).unread, 3);
