@@ -2,6 +2,7 @@
 // process metrics. Each node has its own registry; prom-client's global registry must not be used,
 // because tests run several nodes.
 
+import { readdir, stat } from "node:fs/promises";
 import { collectDefaultMetrics, Gauge, type Metric, Registry } from "prom-client";
 import type { EventLoopLag } from "./event-loop-lag.ts";
 import { Cell, type Family, type Histogram } from "./families.ts";
@@ -16,6 +17,9 @@ const MISNAMED = ["handles", "requests", "resources"].map((name) => `nodejs_acti
  * Interval of prom-client's event-loop monitor, which cannot be disabled. In effect, it never runs.
  */
 const NEVER_MS = 2 ** 31 - 1;
+
+const OPEN_FILES = "process_open_fds";
+const OPEN_FILES_FOLDER = "/proc/self/fd";
 
 export function createRegistry(
   families: Iterable<Family<Cell> | Family<Histogram>>,
@@ -43,7 +47,34 @@ export function createRegistry(
     };
     new Gauge({ name, help, registers: [registry], collect });
   }
+  if (process.platform === "linux") measureOpenFiles(registry);
   return registry;
+}
+
+/**
+ * Replaces prom-client's gauge of open files, which lists a folder with an entry for each socket:
+ * the event loop would wait 11 ms at each scrape with 10,000 clients.
+ */
+function measureOpenFiles(registry: Registry): void {
+  registry.removeSingleMetric(OPEN_FILES);
+  const collect = async function (this: Gauge) {
+    await openFiles().then(
+      (count) => this.set(count),
+      () => {}, // a sandbox may hide /proc
+    );
+  };
+  const help = "Number of open file descriptors.";
+  new Gauge({ name: OPEN_FILES, help, registers: [registry], collect });
+}
+
+/**
+ * Returns the number of open files of this process. Linux 6.2 and later report it as the size of
+ * the folder; earlier versions report 0, so the entries are counted there.
+ */
+async function openFiles(): Promise<number> {
+  const { size } = await stat(OPEN_FILES_FOLDER);
+  if (size > 0) return size;
+  return (await readdir(OPEN_FILES_FOLDER)).length - 1; // the list contains its own descriptor
 }
 
 type Labels = Readonly<Record<string, string | number>>;

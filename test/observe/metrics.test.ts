@@ -1,5 +1,6 @@
 // Tests of the metrics page after the gateway and the API have reported events.
 
+import { open } from "node:fs/promises";
 import { setTimeout as pause } from "node:timers/promises";
 import { EventLoopLag } from "../../src/observe/event-loop-lag.ts";
 import { MAX_SERIES } from "../../src/observe/families.ts";
@@ -52,6 +53,18 @@ t.test(
     t.ok(samples.has("process_resident_memory_bytes"));
   },
 );
+
+t.test("the metrics page reports the number of open file descriptors", async (t) => {
+  const metrics = createMetrics({ version: "1", nodeId: "n1" });
+  await metrics.page.metrics(); // loads the page's modules
+  const samples = await samplesOf(metrics);
+  const before = samples.get("process_open_fds") ?? 0;
+  const files = await Promise.all(Array.from({ length: 50 }, () => open("/dev/null")));
+  const after = (await samplesOf(metrics)).get("process_open_fds") ?? 0;
+  await Promise.all(files.map((file) => file.close()));
+  t.ok(before > 10, "a Node.js process has more than ten open files");
+  t.equal(after - before, 50);
+});
 
 t.test("every scraper sees the lag of a turn that blocked the event loop", async (t) => {
   const metrics = createMetrics({ version: "1", nodeId: "n1" });
