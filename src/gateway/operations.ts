@@ -5,7 +5,7 @@
 import type { Channels } from "../broker/channels.ts";
 import type { ClientEvents } from "../broker/client-events.ts";
 import type { Conversations } from "../broker/conversations.ts";
-import { BrokerError } from "../broker/errors.ts";
+import { BrokerError, KICK_REASONS } from "../broker/errors.ts";
 import type { Messages } from "../broker/messages.ts";
 import {
   type ChannelRef,
@@ -133,7 +133,10 @@ const OPERATIONS: OperationTable = {
         payload: operation.payload,
         subscribers: undefined,
         origin: session.sessionId,
-        recheck: () => requireSend(session.rights, operation.channel),
+        recheck: () => {
+          requireNotKicked(session);
+          requireSend(session.rights, operation.channel);
+        },
         copyLimit: reserved,
       });
       metrics.sent(operation.channel.type, performance.now() - startedMs);
@@ -367,6 +370,14 @@ function rowOf(operation: Operation): OperationRow<OperationKind> {
   // The table maps each kind to the row of exactly that kind. The compiler cannot follow this
   // through the index.
   return OPERATIONS[operation.kind] as OperationRow<OperationKind>;
+}
+
+/**
+ * Throws `unauthorized` if the session's user was logged out, banned or kicked in the meantime. A
+ * connection that was only lost does not matter, because the user still wants the message.
+ */
+function requireNotKicked({ ended }: Session): void {
+  if (ended !== undefined && KICK_REASONS.includes(ended)) throw new BrokerError("unauthorized");
 }
 
 async function removeCommand(

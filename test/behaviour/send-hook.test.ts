@@ -346,6 +346,35 @@ t.test("the rights of the session are checked again after the send hook accepts"
   t.equal(await seqOf(member, channel), 0);
 });
 
+t.test(
+  "a message or command that waits for the send hook is not stored if its user is logged out or kicked meanwhile",
+  async (t) => {
+    const { ann, channel, member } = await pair(t);
+    const device = { uid: ann, device_flag: 0, device_level: 1 };
+    const ends: readonly [code: number, end: () => Promise<unknown>][] = [
+      [4200, () => world.join(t, ann, { level: 1 })],
+      [4203, () => world.ok("/user/token", { ...device, token: "another" })],
+      [4204, () => world.ok("/user/device_quit", device)],
+    ];
+    let sent = 0;
+    for (const [code, end] of ends)
+      for (const payload of ["a message", { type: 99, cmd: "a command", param: {} }]) {
+        const client = await world.join(t, ann, { level: 1 });
+        const held = holdAnswer();
+        client.send(channel, payload).catch(() => undefined);
+        await held.questioned;
+        await end();
+        t.equal((await client.closed).code, code);
+        held.release();
+        hook.decide = allow;
+        await member.send(channel, "a later message");
+        sent += 1;
+        t.equal(await seqOf(member, channel), sent, "only the later message is stored");
+      }
+    t.equal(member.commands.length, 0);
+  },
+);
+
 t.test("a command that waits for an earlier message is judged after the wait", async (t) => {
   const { ann, ben, sender, channel, member } = await pair(t);
   const eve = world.name("eve");
