@@ -4,7 +4,7 @@
 // have received it.
 
 import { TOKEN } from "./support/backend.ts";
-import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";
+import type { Bench, Benchmark, Question, Row, Sample, Subject } from "./support/benchmark.ts";
 import {
   connectFrame,
   frameStart,
@@ -16,7 +16,7 @@ import {
 } from "./support/frames.ts";
 import { compileLoad, LoadClient, type Opening } from "./support/load.ts";
 import { createMembers, MEMBER, memberName, memberPost } from "./support/members.ts";
-import { compare, startBoth } from "./support/rounds.ts";
+import { compare } from "./support/rounds.ts";
 import { type Server, startBroker, startRaw } from "./support/servers.ts";
 
 const GROUP = { id: "everyone", type: 2 } as const;
@@ -47,20 +47,11 @@ const QUICK_GROUPS: typeof GROUPS = new Map([
   [10, SMALL],
 ]);
 
-const MAX_WARM_UPS = 8;
-const MAX_CHANGE = 0.05;
-
 interface Contender {
   readonly server: Server;
   readonly opening: Opening;
   /** First bytes that the publisher's socket sends. */
   readonly publishOpening: Opening;
-}
-
-interface Setting {
-  readonly load: LoadClient;
-  readonly contenders: readonly [Contender, Contender];
-  readonly members: number;
 }
 
 export const fanout: Benchmark = {
@@ -72,24 +63,16 @@ export const fanout: Benchmark = {
     const load = new LoadClient(bench.workbench, await compileLoad());
     const rows: Row[] = [];
     for (const [members, loads] of bench.plan.isQuick ? QUICK_GROUPS : GROUPS) {
-      const contenders = await startBoth(bench, (subject) => start(bench, subject, members));
-      const setting = { load, contenders, members };
-      for (const fanoutLoad of loads) rows.push(await measure(bench, setting, fanoutLoad));
-      for (const { server } of contenders) await server.stop();
+      const groupRows = await compare(bench, {
+        start: (subject) => start(bench, subject, members),
+        stop: ({ server }) => server.stop(),
+        questions: loads.map((fanoutLoad) => question(bench, load, { ...fanoutLoad, members })),
+      });
+      rows.push(...groupRows);
     }
     return rows;
   },
 };
-
-/** Repeats the measurement until the value is stable, so that V8 has compiled the hot code. */
-async function warmUp(measureOnce: () => Promise<Sample>): Promise<void> {
-  let before = 0;
-  for (let run = 0; run < MAX_WARM_UPS; run++) {
-    const { value } = await measureOnce();
-    if (Math.abs(value - before) < MAX_CHANGE * value) return;
-    before = value;
-  }
-}
 
 function pushFrame(members: number): Uint8Array {
   const clientMsgNo = freshMessageNumber();
@@ -119,30 +102,28 @@ async function start({ workbench }: Bench, subject: Subject, members: number): P
   return { server, opening, publishOpening: opening };
 }
 
-async function measure(
-  bench: Bench,
-  { load, contenders, members }: Setting,
-  { publisher, inFlight, atLeast }: FanoutLoad,
-): Promise<Row> {
+function question(
+  { plan }: Bench,
+  load: LoadClient,
+  { members, publisher, inFlight, atLeast }: FanoutLoad & { readonly members: number },
+): Question & { measure(contender: Contender): Promise<Sample> } {
   const isSocket = publisher === "socket";
-  const run = ({ server, opening, publishOpening }: Contender) =>
-    load.fanout({
-      port: server.clientPort,
-      pid: server.pid,
-      connections: members,
-      depth: inFlight,
-      opening,
-      replyStart: frameStart(pushFrame(members)),
-      message: isSocket ? sendFrame(GROUP, freshMessageNumber()) : memberPost(GROUP, members),
-      publishPort: isSocket ? server.clientPort : server.apiPort,
-      publishOpening: isSocket ? publishOpening : undefined,
-      plan: bench.plan,
-    });
-  if (!bench.plan.isQuick) for (const contender of contenders) await warmUp(() => run(contender));
-  return compare(bench, contenders, {
+  return {
     title: `${members} members, published over ${publisher}, ${inFlight} in flight`,
     unit: "deliveries/s",
     target: { kind: "ratio", atLeast },
-    measure: run,
-  });
+    measure: ({ server, opening, publishOpening }) =>
+      load.fanout({
+        port: server.clientPort,
+        pid: server.pid,
+        connections: members,
+        depth: inFlight,
+        opening,
+        replyStart: frameStart(pushFrame(members)),
+        message: isSocket ? sendFrame(GROUP, freshMessageNumber()) : memberPost(GROUP, members),
+        publishPort: isSocket ? server.clientPort : server.apiPort,
+        publishOpening: isSocket ? publishOpening : undefined,
+        plan,
+      }),
+  };
 }

@@ -4,26 +4,17 @@
 // cannot send fast enough to find the maximum.
 
 import autocannon from "autocannon";
-import type {
-  Bench,
-  Benchmark,
-  Plan,
-  Question,
-  Row,
-  Sample,
-  Subject,
-} from "./support/benchmark.ts";
+import type { Bench, Benchmark, Plan, Question, Sample, Subject } from "./support/benchmark.ts";
 import { freshMessageNumber, httpRequest, sampleSendAnswer, sendBody } from "./support/frames.ts";
 import { compileLoad, type Latency, LoadClient } from "./support/load.ts";
 import { cpuSeconds } from "./support/proc.ts";
-import { compare, startBoth } from "./support/rounds.ts";
+import { compare } from "./support/rounds.ts";
 import { type Server, startBroker, startRaw } from "./support/servers.ts";
 
 const CONNECTIONS = 64;
 const PATH = "/message/send";
 /** Placeholder that autocannon replaces with a new id of about 33 characters. */
 const AUTOCANNON_ID = "[<id>]";
-const WARMUP_S = 1;
 /** Number of calls in a quick run. autocannon can limit the time only to whole seconds. */
 const QUICK_CALLS = 1000;
 
@@ -33,30 +24,25 @@ export const http: Benchmark = {
   isPinned: true,
 
   async run(bench) {
-    const servers = await startBoth(bench, (subject) => start(bench, subject));
     const load = new LoadClient(bench.workbench, await compileLoad());
-    for (const server of servers)
-      await runAutocannon({ ...bench.plan, seconds: WARMUP_S }, { server, text: body(undefined) });
-    const rows: Row[] = [];
-    for (const isNumbered of [true, false]) {
-      const kind = isNumbered ? "client_msg_no for each" : "no client_msg_no";
-      rows.push(
-        await compare(bench, servers, {
-          ...question(`autocannon, ${kind}`),
-          measure: (server) =>
-            runAutocannon(bench.plan, {
-              server,
-              text: body(isNumbered ? AUTOCANNON_ID : undefined),
-            }),
-        }),
-        await compare(bench, servers, {
-          ...question(`load client, ${kind}`),
-          measure: (server) => run(bench.plan, { load, server, isNumbered }),
-        }),
-      );
-    }
-    for (const server of servers) await server.stop();
-    return rows;
+    return compare(bench, {
+      start: (subject) => start(bench, subject),
+      stop: (server) => server.stop(),
+      questions: [true, false].flatMap((isNumbered) => {
+        const kind = isNumbered ? "client_msg_no for each" : "no client_msg_no";
+        const text = body(isNumbered ? AUTOCANNON_ID : undefined);
+        return [
+          {
+            ...question(`load client, ${kind}`),
+            measure: (server) => run(bench.plan, { load, server, isNumbered }),
+          },
+          {
+            ...question(`autocannon, ${kind}`),
+            measure: (server) => runAutocannon(bench.plan, { server, text }),
+          },
+        ];
+      }),
+    });
   },
 };
 

@@ -120,7 +120,7 @@ docs/benchmarks.md describes what is measured and how, bench/README.md how to ad
 `;
 
 const FULL: Plan = {
-  ...{ isQuick: false, rounds: 3, warmupS: 0.5, seconds: 2 },
+  ...{ isQuick: false, rounds: 3, warmupS: 3, seconds: 2 },
   sessions: 10_000,
 };
 const QUICK: Plan = {

@@ -3,7 +3,7 @@
 // the size of a SEND with one of the size of a SENDACK.
 
 import { Backend, TOKEN } from "./support/backend.ts";
-import type { Bench, Benchmark, Row, Subject } from "./support/benchmark.ts";
+import type { Bench, Benchmark, Subject } from "./support/benchmark.ts";
 import {
   CONNECTION_NUMBER,
   connectFrame,
@@ -15,7 +15,7 @@ import {
   sendFrame,
 } from "./support/frames.ts";
 import { compileLoad, LoadClient, type Opening } from "./support/load.ts";
-import { compare, startBoth } from "./support/rounds.ts";
+import { compare } from "./support/rounds.ts";
 import { type Server, startBroker, startRaw } from "./support/servers.ts";
 
 const IN_FLIGHT = 64;
@@ -36,18 +36,14 @@ export const socketSend: Benchmark = {
 
   async run(bench) {
     const load = new LoadClient(bench.workbench, await compileLoad());
-    const contenders = await startBoth(bench, (subject) => start(bench, subject));
-    const rows = [
-      await measure(bench, {
-        load,
-        contenders,
-        connections: IN_FLIGHT,
-        atLeast: 0.3,
-      }),
-      await measure(bench, { load, contenders, connections: 1 }),
-    ];
-    for (const { server } of contenders) await server.stop();
-    return rows;
+    return compare(bench, {
+      start: (subject) => start(bench, subject),
+      stop: ({ server }) => server.stop(),
+      questions: [
+        { ...question(bench, load, IN_FLIGHT), target: { kind: "ratio", atLeast: 0.3 } },
+        question(bench, load, 1),
+      ],
+    });
   },
 };
 
@@ -70,27 +66,12 @@ async function start({ workbench }: Bench, subject: Subject): Promise<Contender>
   };
 }
 
-function measure(
-  bench: Bench,
-  {
-    load,
-    contenders,
-    connections,
-    atLeast,
-  }: {
-    readonly load: LoadClient;
-    readonly contenders: readonly [Contender, Contender];
-    readonly connections: number;
-    /** Target of the ratio. Without it, the ratio is only reported. */
-    readonly atLeast?: number;
-  },
-): Promise<Row> {
+function question({ plan }: Bench, load: LoadClient, connections: number) {
   const depth = IN_FLIGHT / connections;
-  return compare(bench, contenders, {
+  return {
     title: `${connections} connection${connections === 1 ? "" : "s"} × ${depth} in flight`,
     unit: "messages/s",
-    ...(atLeast !== undefined && { target: { kind: "ratio", atLeast } }),
-    measure: ({ server, opening }) =>
+    measure: ({ server, opening }: Contender) =>
       load.request({
         kind: "ws",
         port: server.clientPort,
@@ -100,7 +81,7 @@ function measure(
         opening,
         message: sendFrame({ id: RECEIVER, type: 1 }, freshMessageNumber()),
         replyStart: frameStart(SENDACK),
-        plan: bench.plan,
+        plan,
       }),
-  });
+  };
 }

@@ -21,7 +21,7 @@ import {
   upgradeRequest,
 } from "./support/frames.ts";
 import { compileLoad, LoadClient, type Opening } from "./support/load.ts";
-import { alternate, compare, startBoth } from "./support/rounds.ts";
+import { alternate, compare } from "./support/rounds.ts";
 import { type Server, startBroker, startRaw } from "./support/servers.ts";
 import { row } from "./support/stats.ts";
 
@@ -81,12 +81,10 @@ async function measureManyStreams(
   streams: number,
 ): Promise<readonly Row[]> {
   const frame = sampleChunk(personalStream(VIEWER), { id: PRODUCER, type: 1 });
-  const contenders = await startBoth(bench, (subject) =>
-    startManyStreams(bench, subject, { streams, frame }),
-  );
-  const samples = await alternate(bench, (_, at) => {
-    const { server, opening } = contenders[at];
-    return load.stream({
+  const samples = await alternate(bench, async (subject) => {
+    const contender = await startManyStreams(bench, subject, { streams, frame });
+    const { server, opening } = contender;
+    const sample = await load.stream({
       port: server.clientPort,
       pid: server.pid,
       connections: streams,
@@ -97,15 +95,16 @@ async function measureManyStreams(
       rate: RATE,
       plan: bench.plan,
     });
+    await stop(contender);
+    return sample;
   });
-  for (const contender of contenders) await stop(contender);
   const title = `${streams} streams of ${RATE} chunks/s, one viewer each`;
-  const shares = samples.map((samplesOfSubject) => samplesOfSubject.map(shareOfCore));
+  const [baseline, ours] = samples.map((subjectSamples) => subjectSamples.map(shareOfCore));
   return [
     row({ title, unit: "chunks/s" }, bench.subjects, samples),
     row({ title: `${title}: processor time`, unit: "% of a core" }, bench.subjects, [
-      shares[0] ?? [],
-      shares[1] ?? [],
+      baseline ?? [],
+      ours ?? [],
     ]),
   ];
 }
@@ -147,36 +146,31 @@ async function measureOneStream(
   viewers: number,
 ): Promise<readonly Row[]> {
   const frame = sampleChunk(groupStream(), GROUP);
-  const contenders = await startBoth(bench, (subject) =>
-    startOneStream(bench, subject, { viewers, frame }),
-  );
-  const rows: Row[] = [];
-  for (const depth of [4, 16])
-    rows.push(
-      await compare(bench, contenders, {
-        title: `one stream with ${viewers} viewers, ${depth} in flight`,
-        unit: "deliveries/s",
-        target: { kind: "ratio", atLeast: 0.7 },
-        measure: async ({ server, opening, backend }) => {
-          const stream = groupStream();
-          if (backend !== undefined) await startStream(backend, stream);
-          return load.fanout({
-            port: server.clientPort,
-            pid: server.pid,
-            connections: viewers,
-            depth,
-            opening,
-            replyStart: frameStart(frame),
-            message: httpRequest(PATH, chunkBody(stream)),
-            publishPort: server.apiPort,
-            publishOpening: undefined,
-            plan: bench.plan,
-          });
-        },
-      }),
-    );
-  for (const contender of contenders) await stop(contender);
-  return rows;
+  return compare(bench, {
+    start: (subject) => startOneStream(bench, subject, { viewers, frame }),
+    stop,
+    questions: [4, 16].map((depth) => ({
+      title: `one stream with ${viewers} viewers, ${depth} in flight`,
+      unit: "deliveries/s",
+      target: { kind: "ratio", atLeast: 0.7 },
+      measure: async ({ server, opening, backend }) => {
+        const stream = groupStream();
+        if (backend !== undefined) await startStream(backend, stream);
+        return load.fanout({
+          port: server.clientPort,
+          pid: server.pid,
+          connections: viewers,
+          depth,
+          opening,
+          replyStart: frameStart(frame),
+          message: httpRequest(PATH, chunkBody(stream)),
+          publishPort: server.apiPort,
+          publishOpening: undefined,
+          plan: bench.plan,
+        });
+      },
+    })),
+  });
 }
 
 async function startOneStream(

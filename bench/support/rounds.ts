@@ -31,22 +31,34 @@ export async function takeTurns<S, T>(
   return samples;
 }
 
-/** Measures two running servers alternately and returns a row of the table. */
-export async function compare<S>(
-  bench: Bench,
-  servers: readonly [S, S],
-  question: Question & { readonly measure: (server: S) => Promise<Sample> },
-): Promise<Row> {
-  const { measure, ...rowQuestion } = question;
-  const samples = await alternate(bench, (_, at) => measure(servers[at]));
-  return row(rowQuestion, bench.subjects, samples);
+/** Steps of `compare` for a server of type `S`. */
+interface Contest<S> {
+  start(subject: Subject): Promise<S>;
+  stop(server: S): Promise<void>;
+  /** Each question becomes a row of the table. */
+  readonly questions: readonly (Question & { measure(server: S): Promise<Sample> })[];
 }
 
-/** Starts a server for each subject, one after the other. */
-export async function startBoth<S>(
+/**
+ * Measures both subjects alternately and returns a row for each question. Each round starts a new
+ * server, for two reasons. The compiled code of two processes of the same build may differ in speed
+ * by 10 %, which further rounds in the same process would not show. And a server that waits for its
+ * turn also uses the measured core.
+ */
+export async function compare<S>(
   bench: Bench,
-  start: (subject: Subject) => Promise<S>,
-): Promise<readonly [S, S]> {
-  const [baseline, ours] = bench.subjects;
-  return [await start(baseline), await start(ours)];
+  { start, stop, questions }: Contest<S>,
+): Promise<readonly Row[]> {
+  const [baseline, ours] = await alternate(bench, async (subject) => {
+    const server = await start(subject);
+    const samples = new Map<object, Sample>();
+    for (const question of questions) samples.set(question, await question.measure(server));
+    await stop(server);
+    return samples;
+  });
+  return questions.map((question) => {
+    const { measure, ...rowQuestion } = question;
+    const samplesOf = (rounds: typeof ours) => rounds.flatMap((round) => round.get(question) ?? []);
+    return row(rowQuestion, bench.subjects, [samplesOf(baseline), samplesOf(ours)]);
+  });
 }
