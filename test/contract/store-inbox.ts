@@ -271,6 +271,35 @@ function storing(t: Test, createFixture: FixtureFactory): void {
     t.equal((await readInbox(fixture, "bob")).length, 1, "other recipients receive their copy");
   });
 
+  t.test(
+    "an expired command uses no share of an inbox and pushes out no other command before a sweep removes it",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { store } = fixture;
+      const send = (fromUid: string, origin: string | undefined, over = {}) =>
+        codeOf(store.appendCommand(commandOf({ fromUid, origin, recipients: ["zoe"], ...over })));
+      await send("carl", "s1");
+      for (let i = 0; i < SHARE; i++) await send("eve", "s2", { expireS: i < 2 ? 10 : 20 });
+      t.equal(await send("eve", "s2"), "overloaded", "nothing has expired");
+      fixture.nowMs += 10_000;
+      const late = { clientMsgNo: "late", expireS: 100 };
+      t.equal(await send("eve", "s2", late), undefined, "two copies have expired");
+      t.equal(await send("eve", "s2", { recipients: ["zoe", "bob"] }), undefined);
+      t.equal(await send("eve", "s2"), "overloaded", "the share is full again");
+      t.equal((await readInbox(fixture, "zoe")).length, SHARE + 1);
+
+      await Promise.all(Array.from({ length: MAX_INBOX - SHARE - 1 }, () => send("b", undefined)));
+      fixture.nowMs += 10_000;
+      for (let i = 0; i < SHARE - 2; i++) await send("b", undefined);
+      const kept = await readInbox(fixture, "zoe");
+      t.equal(kept.length, MAX_INBOX);
+      t.equal(kept[0]?.message.fromUid, "carl", "the oldest command is still valid");
+      t.ok(kept.some(({ message }) => message.clientMsgNo === "late"));
+      await send("b", undefined);
+      t.equal((await readInbox(fixture, "zoe")).length, MAX_INBOX);
+    },
+  );
+
   t.test("message ids increase across commands, messages and restarts", async (t) => {
     const fixture = await createFixture(t);
     const ids: number[] = [];

@@ -220,6 +220,24 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.equal(rows.length, 2, "no event is repeated");
   });
 
+  t.test("an expired command has an event if a new command takes its room", async (t) => {
+    const fixture = await createFixture(t);
+    const { store } = fixture;
+    await store.switchFeed(true);
+    const send = async (expireS = 0) => {
+      const command = commandOf({ fromUid: "eve", origin: "s1", expireS });
+      return (await store.appendCommand(command)).messageId;
+    };
+    const ids = [await send(10), await send(10)];
+    for (let i = 0; i < 98; i++) await send();
+    fixture.nowMs += 10_000;
+    await send();
+    const expired = { type: "command.expired", fields: { command_ids: ids } };
+    t.match(await eventsOf(store, userTopic("bob")), [expired]);
+    await store.sweep();
+    t.equal((await eventsOf(store, userTopic("bob"))).length, 1, "no event is repeated");
+  });
+
   t.test(
     "more than 500 commands that expire together are reported in several events",
     async (t) => {

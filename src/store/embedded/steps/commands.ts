@@ -18,7 +18,7 @@ import { fieldsOf } from "../engine/database.ts";
 import { encodeRecord, MESSAGE_RECORD, maxRecordBytes } from "../engine/record.ts";
 import type { Tables } from "../engine/tables.ts";
 import type { DedupeIndex } from "./dedupe.ts";
-import type { InboxBatch } from "./inbox-batch.ts";
+import type { ExpiredCopy, InboxBatch } from "./inbox-batch.ts";
 import { commandKey, expiryOf, idOf, seqOfCopy } from "./inbox-rows.ts";
 
 const LAST_COMMAND_ID = "lastCommandId";
@@ -46,12 +46,6 @@ export interface CommandStep extends QueueStep {
    * stored.
    */
   isRefused: boolean;
-}
-
-/** A copy that was removed because its command had expired. */
-interface ExpiredCopy {
-  readonly uid: string;
-  readonly messageId: number;
 }
 
 interface RemovalStep extends QueueStep {

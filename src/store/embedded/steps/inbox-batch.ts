@@ -2,6 +2,7 @@
 // together. Only one batch may exist at a time, because nothing else may change the tables
 // while a batch is open.
 
+import type { BoundedMap } from "../../../lib/bounded-map.ts";
 import type { TimeSlice } from "../../../lib/time-slice.ts";
 import { BACKEND, shareOf } from "../../command-draft.ts";
 import type { Tables } from "../engine/tables.ts";
@@ -12,6 +13,8 @@ import {
   copyKey,
   copyValue,
   countCopies,
+  expiryOf,
+  idOf,
   inboxKey,
   leftValue,
   MAX_INBOX_SEQ,
@@ -40,6 +43,10 @@ interface Write {
 }
 
 const FEW_WRITES = 500;
+/** Maximum number of copies that are checked to find the expired ones of an inbox. */
+const MAX_CHECKED_COPIES = 1000;
+/** Minimum time between two checks of the same inbox. */
+const CHECK_INTERVAL_MS = 1000;
 
 interface NewCommand {
   readonly key: Buffer;
@@ -70,6 +77,25 @@ interface OpenInbox {
   /** Senders read so far. The count in the `BACKEND` entry is not used. */
   readonly senders: Map<string, SenderCopies>;
   hasAllSenders: boolean;
+  /** True if this batch has removed the expired copies. */
+  isChecked: boolean;
+}
+
+/** A copy that was removed because its command had expired. */
+export interface ExpiredCopy {
+  readonly uid: string;
+  readonly messageId: number;
+}
+
+/** Settings and shared state of the batches of one store. */
+interface InboxBatchContext {
+  readonly maxInbox: number;
+  readonly nowMs: number;
+  /**
+   * Time before which no copy in a user's inbox needs to be checked for its expiry, by uid. An
+   * inbox without an entry must be checked.
+   */
+  readonly checkTimes: BoundedMap<string, number>;
 }
 
 interface RemainingCopies {
@@ -81,18 +107,26 @@ interface RemainingCopies {
 
 export class InboxBatch {
   readonly #tables: Pick<Tables, InboxTable>;
-  readonly #maxInbox: number;
   readonly #share: number;
   readonly #arena = new Arena();
   readonly #inboxes = new Map<string, OpenInbox>();
   readonly #remaining = new Map<string, RemainingCopies>();
   readonly #writes: Write[] = [];
+  /** Changes of `checkTimes` that take effect when the batch is written. */
+  readonly #newCheckTimes = new Map<string, number>();
+  readonly #expired: ExpiredCopy[] = [];
+  readonly #context: InboxBatchContext;
   #dropped = 0;
 
-  constructor(tables: Pick<Tables, InboxTable>, maxInbox: number) {
+  constructor(tables: Pick<Tables, InboxTable>, context: InboxBatchContext) {
     this.#tables = tables;
-    this.#maxInbox = maxInbox;
-    this.#share = shareOf(maxInbox);
+    this.#context = context;
+    this.#share = shareOf(context.maxInbox);
+  }
+
+  /** Expired copies that were removed because another copy needed their room. */
+  get expired(): readonly ExpiredCopy[] {
+    return this.#expired;
   }
 
   get dropped(): number {
@@ -107,7 +141,8 @@ export class InboxBatch {
     if (sender === BACKEND) return true;
     const inbox = this.#open(uid);
     if (this.#hasShare(inbox, sender)) return false;
-    return inbox.count < this.#maxInbox || this.#userCopies(inbox) > 0;
+    if (this.#isFull(inbox)) return this.#userCopies(inbox) > 0;
+    return true;
   }
 
   /**
@@ -119,7 +154,7 @@ export class InboxBatch {
     const inbox = this.#open(uid);
     const { sender } = command;
     if (this.#hasShare(inbox, sender)) this.#dropOldest(inbox, sender);
-    while (inbox.count >= this.#maxInbox) {
+    while (this.#isFull(inbox)) {
       const victim = this.#victim(inbox, sender);
       if (victim === undefined) return undefined;
       this.#dropOldest(inbox, victim);
@@ -129,6 +164,7 @@ export class InboxBatch {
     this.#writes.push({ table: "inbox", key, value });
     inbox.added.push(command);
     inbox.count++;
+    this.#noteExpiry(uid, expiryOf(command.key));
     this.#copiesOf(inbox, sender).count++;
     return key;
   }
@@ -182,6 +218,7 @@ export class InboxBatch {
     for (const { table, key, value } of this.#writes)
       if (value === undefined) void this.#tables[table].remove(key);
       else void this.#tables[table].put(key, value);
+    for (const [uid, timeMs] of this.#newCheckTimes) this.#context.checkTimes.set(uid, timeMs);
   }
 
   #open(uid: string): OpenInbox {
@@ -194,14 +231,75 @@ export class InboxBatch {
     const added: NewCommand[] = [];
     // An object spread would be slow here.
     const senders = new Map<string, SenderCopies>();
-    const inbox = { uid, key, before, last, count, added, removed, senders, hasAllSenders: false };
+    const inbox: OpenInbox = {
+      uid,
+      key,
+      before,
+      last,
+      count,
+      added,
+      removed,
+      senders,
+      hasAllSenders: false,
+      isChecked: false,
+    };
     this.#inboxes.set(uid, inbox);
     return inbox;
   }
 
   #hasShare(inbox: OpenInbox, sender: string): boolean {
     if (sender === BACKEND || sender === inbox.uid || inbox.count < this.#share) return false;
+    if (this.#copiesOf(inbox, sender).count < this.#share) return false;
+    this.#removeExpired(inbox);
     return this.#copiesOf(inbox, sender).count >= this.#share;
+  }
+
+  #isFull(inbox: OpenInbox): boolean {
+    if (inbox.count < this.#context.maxInbox) return false;
+    this.#removeExpired(inbox);
+    return inbox.count >= this.#context.maxInbox;
+  }
+
+  /**
+   * Removes expired copies that the sweep has not removed yet. Otherwise, they would use up the
+   * share of their sender and push out copies that are still valid, and a dropped copy gets no
+   * `command.expired` event. Copies that this batch has added are not checked.
+   */
+  #removeExpired(inbox: OpenInbox): void {
+    const { uid, before, removed } = inbox;
+    const { nowMs, checkTimes } = this.#context;
+    if (inbox.isChecked || (checkTimes.get(uid) ?? 0) > nowMs) return;
+    inbox.isChecked = true;
+    const start = copyKey(inbox.key, 0);
+    const end = copyKey(inbox.key, before + 1);
+    const limit = MAX_CHECKED_COPIES;
+    let checked = 0;
+    let nextExpiryMs = Number.POSITIVE_INFINITY;
+    for (const { key, value } of this.#tables.inbox.getRange({ start, end, limit })) {
+      checked++;
+      const seq = seqOfCopy(key);
+      const expiryMs = expiryOfCopy(value);
+      if (removed.has(seq)) continue;
+      if (expiryMs > nowMs) nextExpiryMs = Math.min(nextExpiryMs, expiryMs);
+      else {
+        const command = commandOf(value);
+        this.#expired.push({ uid, messageId: idOf(command) });
+        this.#removeCopy(inbox, seq, senderOf(value), this.#remainingOf(command));
+      }
+    }
+    for (const { key } of inbox.added) nextExpiryMs = Math.min(nextExpiryMs, expiryOf(key));
+    this.#setCheckTime(uid, checked < limit ? nextExpiryMs : nowMs);
+  }
+
+  #setCheckTime(uid: string, timeMs: number): void {
+    const { nowMs } = this.#context;
+    this.#newCheckTimes.set(uid, Math.max(timeMs, nowMs + CHECK_INTERVAL_MS));
+  }
+
+  /** Makes the next check of the inbox happen when a new copy expires, if not earlier. */
+  #noteExpiry(uid: string, expiryMs: number): void {
+    const timeMs = this.#newCheckTimes.get(uid) ?? this.#context.checkTimes.get(uid);
+    if (timeMs !== undefined && expiryMs < timeMs) this.#setCheckTime(uid, expiryMs);
   }
 
   #copiesOf(inbox: OpenInbox, sender: string): SenderCopies {
@@ -327,6 +425,15 @@ export class InboxBatch {
     if (value !== undefined) return;
     this.#writes.push({ table: "commands", key, value });
     this.#writes.push({ table: "commandCopies", key, value });
+  }
+}
+
+/** Returns the expiry time of a copy, or infinity if the copy cannot be read. */
+function expiryOfCopy(value: Buffer): number {
+  try {
+    return expiryOf(commandOf(value));
+  } catch {
+    return Number.POSITIVE_INFINITY; // the next change of this copy reports it
   }
 }
 

@@ -10,7 +10,8 @@ import { BrokerError } from "../../../broker/errors.ts";
 import type { EventDemand } from "../../../broker/event-demand-ports.ts";
 import { type EventDraft, MAX_EVENT_COMMANDS } from "../../../broker/event-ports.ts";
 import { userTopic } from "../../../broker/model.ts";
-import type { Publisher } from "../../../broker/ports.ts";
+import type { Clock, Publisher } from "../../../broker/ports.ts";
+import { BoundedMap } from "../../../lib/bounded-map.ts";
 import { FairQueue } from "../../../lib/fair-queue.ts";
 import { piecesOf } from "../../../lib/pieces.ts";
 import { TimeSlice } from "../../../lib/time-slice.ts";
@@ -22,7 +23,7 @@ import type { Tables } from "../engine/tables.ts";
 import { type CommandStep, type InboxStep, rememberCommands } from "./commands.ts";
 import type { DedupeIndex } from "./dedupe.ts";
 import type { EventOutbox } from "./event-outbox.ts";
-import { InboxBatch } from "./inbox-batch.ts";
+import { type ExpiredCopy, InboxBatch } from "./inbox-batch.ts";
 
 /**
  * Maximum number of copies in the steps with which a batch begins, unless it begins with a single
@@ -32,10 +33,13 @@ const MAX_BATCH = 500;
 /** Maximum number of copies that small steps may add to a batch while it is being decided. */
 const MAX_JOINING = 250;
 const MAX_QUEUED = 200_000;
+/** Maximum number of inboxes whose next expiry time is kept in memory. */
+const MAX_CHECK_TIMES = 10_000;
 const MAX_QUEUED_BYTES = 64 * 1024 * 1024;
 
 export interface InboxQueuePorts {
   readonly tables: Tables;
+  readonly clock: Clock;
   readonly maxInbox: number;
   readonly dedupe: DedupeIndex;
   readonly publisher: Publisher;
@@ -52,6 +56,7 @@ export class InboxQueue {
   #isRefusing = false;
   #running: Promise<void> | undefined;
   readonly #unpublishedIds = new Set<number>();
+  readonly #checkTimes = new BoundedMap<string, number>(MAX_CHECK_TIMES);
   #dropped = 0;
   #commands = 0;
 
@@ -155,8 +160,9 @@ export class InboxQueue {
    * with at most `joinable` copies.
    */
   async #decide(steps: InboxStep[], joinable: number): Promise<InboxBatch> {
-    const { tables, maxInbox } = this.#ports;
-    const batch = new InboxBatch(tables, maxInbox);
+    const { tables, clock, maxInbox } = this.#ports;
+    const checkTimes = this.#checkTimes;
+    const batch = new InboxBatch(tables, { maxInbox, nowMs: clock(), checkTimes });
     const slice = new TimeSlice();
     let freeSize = joinable;
     for (let at = 0; at < steps.length; at++) {
@@ -183,7 +189,10 @@ export class InboxQueue {
     const purpose = commands.length === 0 ? "reclaim" : "store";
     const sent = demand.current.command ? commands : [];
     const drafts = events.isOn
-      ? [...sent.map(({ draft, message }) => commandEvent(draft, message)), ...expiryEvents(steps)]
+      ? [
+          ...sent.map(({ draft, message }) => commandEvent(draft, message)),
+          ...expiryEvents([...steps.flatMap(expiredBy), ...batch.expired]),
+        ]
       : [];
     let failure: BrokerError | undefined;
     if (drafts.length === 0) {
@@ -231,16 +240,18 @@ function commandEvent(
   };
 }
 
-/** Returns the `command.expired` events for the expired copies that the steps remove. */
-function expiryEvents(steps: readonly InboxStep[]): readonly EventDraft[] {
+/** Returns the expired copies that the step removes. */
+function expiredBy(step: InboxStep): readonly ExpiredCopy[] {
+  return step.kind === "removal" ? step.expired : [];
+}
+
+/** Returns the `command.expired` events for these copies. */
+function expiryEvents(copies: readonly ExpiredCopy[]): readonly EventDraft[] {
   const idsOf = new Map<string, number[]>();
-  for (const step of steps) {
-    if (step.kind !== "removal") continue;
-    for (const { uid, messageId } of step.expired) {
-      const ids = idsOf.get(uid);
-      if (ids === undefined) idsOf.set(uid, [messageId]);
-      else ids.push(messageId);
-    }
+  for (const { uid, messageId } of copies) {
+    const ids = idsOf.get(uid);
+    if (ids === undefined) idsOf.set(uid, [messageId]);
+    else ids.push(messageId);
   }
   return [...idsOf].flatMap(([uid, ids]) =>
     [...piecesOf(ids, MAX_EVENT_COMMANDS)].map((page) => ({
