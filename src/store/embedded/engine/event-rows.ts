@@ -8,8 +8,8 @@
 
 import { EVENT_TYPES, type EventPosition, type EventRow } from "../../../broker/event-ports.ts";
 import { messageTimeMs } from "../../../broker/model.ts";
+import { ifReadable } from "../../../lib/readable.ts";
 import { fieldsOf, type Stored } from "./database.ts";
-import { ifReadable } from "./readable.ts";
 import type { Tables } from "./tables.ts";
 
 const NEWEST_VERSION = 2;

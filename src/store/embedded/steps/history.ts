@@ -4,11 +4,11 @@
 
 import type { ChannelKey, Message } from "../../../broker/model.ts";
 import type { Clock, HistoryRange, HistorySlice, ResumeSeqs } from "../../../broker/ports.ts";
+import { ifReadable } from "../../../lib/readable.ts";
 import { contentBytes } from "../../held-bytes.ts";
 import type { ChannelRows } from "../engine/channel-rows.ts";
 import type { LogRows } from "../engine/log-rows.ts";
 import type { Memtable, MemtableRecord } from "../engine/memtable.ts";
-import { ifReadable } from "../engine/readable.ts";
 import { decodeRecord, peekTimes } from "../engine/record.ts";
 
 interface HistoryPorts {

@@ -9,10 +9,10 @@ import type {
   HistoryRange,
   InboxStore,
 } from "../../../broker/ports.ts";
+import { ifReadable } from "../../../lib/readable.ts";
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
 import { assertFits, isTooLong } from "../../command-draft.ts";
 import { SweepFailures } from "../../sweep-failures.ts";
-import { ifReadable } from "../engine/readable.ts";
 import { decodeRecord } from "../engine/record.ts";
 import type { RepeatableDraft } from "./assigner.ts";
 import { acknowledgeStep, appendStep, type CommandPorts, expireStep } from "./commands.ts";

@@ -10,8 +10,8 @@ import type {
   SessionStore,
 } from "../../../broker/ports.ts";
 import { andThen, type MaybePromise, together } from "../../../lib/maybe-promise.ts";
+import { ifReadable } from "../../../lib/readable.ts";
 import { TimeSlice, Turns } from "../../../lib/time-slice.ts";
-import { ifReadable } from "../engine/readable.ts";
 import type { EmbeddedChannels } from "./channels.ts";
 import type { History } from "./history.ts";
 import type { Inbox } from "./inbox.ts";

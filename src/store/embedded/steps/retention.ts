@@ -6,6 +6,7 @@
 
 import type { ChannelKey, Message } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
+import { ifReadable } from "../../../lib/readable.ts";
 import { runEach, SweepFailures } from "../../sweep-failures.ts";
 import {
   type ChannelRow,
@@ -26,7 +27,6 @@ import {
   rowOf,
 } from "../engine/log-rows.ts";
 import type { ChannelFlush, Memtable } from "../engine/memtable.ts";
-import { ifReadable } from "../engine/readable.ts";
 import { decodeRecord, isStreamRecord, peekSourceId, peekTimes } from "../engine/record.ts";
 import type { Tables } from "../engine/tables.ts";
 import { removeLabels } from "./imports.ts";

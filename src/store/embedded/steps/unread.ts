@@ -5,10 +5,10 @@
 
 import type { ChannelKey, MessageHead } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
+import { ifReadable } from "../../../lib/readable.ts";
 import type { ChannelRows } from "../engine/channel-rows.ts";
 import type { LogRows } from "../engine/log-rows.ts";
 import type { Memtable, MemtableChannel } from "../engine/memtable.ts";
-import { ifReadable } from "../engine/readable.ts";
 import {
   expires,
   FROM_UID,
