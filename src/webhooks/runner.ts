@@ -8,6 +8,7 @@ import { EVENTS_START, EVENT_PARTITIONS as PARTITIONS } from "../broker/event-po
 import type { Lease } from "../broker/lease-ports.ts";
 import type { WebhookFormat, WebhookLease, WebhookStore } from "../broker/webhook-ports.ts";
 import { CoalescedTask } from "../lib/coalesced-task.ts";
+import { ifReadable } from "../lib/readable.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import { type Batch, type PartitionState, restarted, resumed } from "./deliveries.ts";
 import type { Endpoint, Replay } from "./endpoint.ts";
@@ -708,16 +709,26 @@ export class Runner {
   }
 }
 
-/** Returns the positions up to which the endpoint has accepted all events of the live delivery. */
+/**
+ * Returns the positions up to which the endpoint has accepted all events of the live delivery. For
+ * a partition whose state cannot be read, this is the endpoint's first position.
+ */
 export function acceptedPositions(
   { from }: Endpoint,
   states: ReadonlyMap<string, string>,
+  onDamage: (error: Error, what: string) => void,
 ): readonly Position[] {
   return Array.from({ length: PARTITIONS }, (_, partition) => {
+    const first = from[partition] ?? EVENTS_START;
     const text = states.get(stateName(LIVE, partition));
-    if (text === undefined) return from[partition] ?? EVENTS_START;
-    const { batches, position }: PartitionState = JSON.parse(text); // as written by a runner
-    return batches[0]?.after ?? position;
+    if (text === undefined) return first;
+    const read = (): Position => {
+      const { batches, position }: PartitionState = JSON.parse(text); // as written by a runner
+      return batches[0]?.after ?? position;
+    };
+    const what =
+      "The position of a webhook could not be read, so no event after its start is removed";
+    return ifReadable(read, what, onDamage) ?? first;
   });
 }
 

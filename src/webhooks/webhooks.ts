@@ -21,6 +21,8 @@ import {
   type WebhookStore,
   type Webhooks,
 } from "../broker/webhook-ports.ts";
+import { limitedReports } from "../lib/limited-reports.ts";
+import { ifReadable } from "../lib/readable.ts";
 import type { Resolve } from "../outgoing/connector.ts";
 import { signedHeaders, signingKeyOf } from "../outgoing/signature.ts";
 import { AddressRules } from "./addresses.ts";
@@ -55,6 +57,8 @@ const SEEN_INTERVAL_MS = 3_600_000;
 const UNSEEN_MS = 24 * SEEN_INTERVAL_MS;
 /** Interval at which the positions of lanes that have skipped events are stored. */
 const FLUSH_INTERVAL_MS = 30_000;
+/** Minimum time between two reports of texts that cannot be read. */
+const DAMAGE_INTERVAL_MS = 60_000;
 const MAX_REPLAYS = 10;
 const MAX_SECRETS = 5;
 /**
@@ -150,6 +154,7 @@ class WebhookDispatch implements WebhookService {
   readonly #runners = new Map<string, Runner>();
   readonly #terms = new Map<string, LeaseTerm>();
   readonly #tail: FeedTail;
+  readonly #reportDamage: (error: Error, what: string) => void;
   readonly #attempts = new Map<string, string[]>();
   /**
    * Runners that have been stopped but have not finished their requests. The next runner of an
@@ -172,6 +177,7 @@ class WebhookDispatch implements WebhookService {
     const { allowNetworks, timeoutMs, resolve } = ports;
     this.#ports = ports;
     this.#tail = new FeedTail(ports.store);
+    this.#reportDamage = limitedReports(ports.onError, DAMAGE_INTERVAL_MS);
     this.#rules = new AddressRules(allowNetworks);
     const shared = { resolve, timeoutMs };
     this.#senders = {
@@ -190,7 +196,11 @@ class WebhookDispatch implements WebhookService {
     const endpoints = (await this.#endpoints()).filter(isActive);
     const [first, ...others] = await Promise.all(
       endpoints.map(async (endpoint) =>
-        acceptedPositions(endpoint, await store.webhookTexts(endpoint.id, "state")),
+        acceptedPositions(
+          endpoint,
+          await store.webhookTexts(endpoint.id, "state"),
+          this.#reportDamage,
+        ),
       ),
     );
     return first?.map((position, partition) =>
@@ -329,15 +339,14 @@ class WebhookDispatch implements WebhookService {
     if ("refusal" in endpoint) return endpoint;
     await this.#storeAttempts(id);
     const rows = await this.#ports.store.webhookAttempts(id, limit);
-    return rows.map((row) => JSON.parse(row) as WebhookAttempt); // as written by `#record`
+    return this.#parsed<WebhookAttempt>(rows); // as written by `#record`
   }
 
   async failures(id: string): OrRefusal<readonly WebhookFailure[]> {
     const endpoint = await this.#endpoint(id);
     if ("refusal" in endpoint) return endpoint;
     const texts = await this.#ports.store.webhookTexts(id, "parked");
-    // A runner has written the texts.
-    const failures = [...texts.values()].map((text) => JSON.parse(text) as ParkedText);
+    const failures = this.#parsed<ParkedText>([...texts.values()]); // as written by a runner
     return failures.sort((a, b) => a.parkedMs - b.parkedMs);
   }
 
@@ -368,6 +377,14 @@ class WebhookDispatch implements WebhookService {
     // The new version makes the delivering node count the parked events again.
     if (isAccepted) await this.#change(id, (unchanged) => unchanged);
     return attempt;
+  }
+
+  /** Parses stored texts. Leaves out and reports texts that cannot be parsed. */
+  #parsed<Row>(texts: readonly string[]): Row[] {
+    const what = "A stored text of a webhook could not be read, so it is not listed";
+    return texts.flatMap(
+      (text) => ifReadable(() => JSON.parse(text) as Row, what, this.#reportDamage) ?? [],
+    );
   }
 
   // --- Endpoints ---------------------------------------------------------------------------------

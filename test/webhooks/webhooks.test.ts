@@ -553,6 +553,29 @@ for (const [name, title, arrives] of [
     t.equal(receiver.requests.length, arrives ? 1 : 0, "no other request is sent");
   });
 
+t.test(
+  "a damaged text of a webhook hides no other failed delivery or attempt, and does not stop the removal of old events",
+  async (t) => {
+    const texts = {
+      state: new Map([["live/0", "{"]]),
+      parked: new Map([
+        ["damaged", "{"],
+        ["failed", JSON.stringify({ requestId: "r1", parkedMs: 1 })],
+      ]),
+    };
+    const { store, webhooks } = await startWebhooks(t, () => ({
+      webhookTexts: async (_, kind) => texts[kind],
+      webhookAttempts: async () => ["{", JSON.stringify({ id: "a1" })],
+    }));
+    const from = FEED_START.map((start, partition) => ({ ...start, number: partition + 1 }));
+    const settings = { types: ["message.stored"], batch: { max: 1, waitMs: 0 } };
+    await store.putWebhook("damaged", recordOf("http://127.0.0.1:9/", { from, ...settings }), 0, 9);
+    t.match(await webhooks.failures("damaged"), [{ requestId: "r1" }]);
+    t.match(await webhooks.attempts("damaged", 10), [{ id: "a1" }]);
+    t.same(await webhooks.neededEvents(), from);
+  },
+);
+
 t.test("after a restore changed its last event, a webhook reads the feed only once", async (t) => {
   let reads = 0;
   let ticks = 0;
