@@ -83,8 +83,8 @@ const ROOMS: Readonly<Record<string, Room>> = {
   "observe/": {
     local: ["lib/"],
     packages: ["pino", "prom-client", "typebox"],
-    // The log is written here, the source maps for it are read here, and open files are counted.
-    node: ["node:fs", "node:fs/promises", "node:net", "node:perf_hooks", "node:tty", "node:url"],
+    // The log is written here, and the source maps for it are read here.
+    node: ["node:fs", "node:net", "node:perf_hooks", "node:tty", "node:url"],
   },
   "broker/": { local: COMMON, packages: [], node: PURE_NODE },
   "protocol/": {

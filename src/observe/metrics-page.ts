@@ -2,8 +2,9 @@
 // process metrics. Each node has its own registry; prom-client's global registry must not be used,
 // because tests run several nodes.
 
-import { readdir, stat } from "node:fs/promises";
+import { promises, statSync } from "node:fs";
 import { collectDefaultMetrics, Gauge, type Metric, Registry } from "prom-client";
+import { andThen, type MaybePromise } from "../lib/maybe-promise.ts";
 import type { EventLoopLag } from "./event-loop-lag.ts";
 import { Cell, type Family, type Histogram } from "./families.ts";
 
@@ -40,41 +41,52 @@ export function createRegistry(
   }
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: NEVER_MS });
   for (const name of MISNAMED) registry.removeSingleMetric(name);
-  for (const { name, help, read } of eventLoop.gauges()) {
-    registry.removeSingleMetric(name);
-    const collect = function (this: Gauge) {
-      this.set(read());
-    };
-    new Gauge({ name, help, registers: [registry], collect });
-  }
-  if (process.platform === "linux") measureOpenFiles(registry);
+  for (const gauge of eventLoop.gauges()) replaceGauge(registry, gauge);
+  // prom-client lists a folder with an entry for each socket: the event loop would wait 11 ms at
+  // each scrape with 10,000 clients.
+  const openFilesGauge = { name: OPEN_FILES, help: "Number of open file descriptors." };
+  if (process.platform === "linux") replaceGauge(registry, { ...openFilesGauge, read: openFiles });
   return registry;
 }
 
-/**
- * Replaces prom-client's gauge of open files, which lists a folder with an entry for each socket:
- * the event loop would wait 11 ms at each scrape with 10,000 clients.
- */
-function measureOpenFiles(registry: Registry): void {
-  registry.removeSingleMetric(OPEN_FILES);
-  const collect = async function (this: Gauge) {
-    await openFiles().then(
-      (count) => this.set(count),
-      () => {}, // a sandbox may hide /proc
-    );
+/** A gauge whose value is read at each scrape. It keeps its value if `read` returns `undefined`. */
+interface ReadGauge {
+  readonly name: string;
+  readonly help: string;
+  read(): MaybePromise<number | undefined>;
+}
+
+/** Replaces prom-client's gauge of the same name. */
+function replaceGauge(registry: Registry, { name, help, read }: ReadGauge): void {
+  registry.removeSingleMetric(name);
+  const collect = function (this: Gauge) {
+    return andThen(read(), (value) => {
+      if (value !== undefined) this.set(value);
+    });
   };
-  const help = "Number of open file descriptors.";
-  new Gauge({ name: OPEN_FILES, help, registers: [registry], collect });
+  new Gauge({ name, help, registers: [registry], collect });
 }
 
 /**
- * Returns the number of open files of this process. Linux 6.2 and later report it as the size of
- * the folder; earlier versions report 0, so the entries are counted there.
+ * Returns the number of open files of this process, or `undefined` in a sandbox that hides /proc.
+ * Linux 6.2 and later report it as the size of the folder; earlier versions report 0, so the entries
+ * are counted there, but not on the event loop.
  */
-async function openFiles(): Promise<number> {
-  const { size } = await stat(OPEN_FILES_FOLDER);
-  if (size > 0) return size;
-  return (await readdir(OPEN_FILES_FOLDER)).length - 1; // the list contains its own descriptor
+function openFiles(): MaybePromise<number | undefined> {
+  try {
+    const { size } = statSync(OPEN_FILES_FOLDER);
+    return size > 0 ? size : countOpenFiles();
+  } catch {
+    return undefined;
+  }
+}
+
+async function countOpenFiles(): Promise<number | undefined> {
+  try {
+    return (await promises.readdir(OPEN_FILES_FOLDER)).length - 1; // includes its own descriptor
+  } catch {
+    return undefined;
+  }
 }
 
 type Labels = Readonly<Record<string, string | number>>;
