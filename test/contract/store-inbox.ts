@@ -24,7 +24,8 @@ export { commandOf, LISTENED_USERS } from "./store-inbox-fixture.ts";
 
 /** Maximum number of commands in an inbox. All drivers of the suites use this value. */
 const MAX_INBOX = 1000;
-const SHARE = MAX_INBOX / 10;
+/** Maximum number of copies of one user in the inbox of another user. */
+export const SHARE = MAX_INBOX / 10;
 
 export async function inbox(t: Test, createFixture: FixtureFactory): Promise<void> {
   storing(t, createFixture);

@@ -8,7 +8,7 @@ import { bucketOf } from "../../src/broker/log-frame.ts";
 import { type DeviceFlag, type SessionRecord, userTopic } from "../../src/broker/model.ts";
 import type { Store } from "../../src/broker/ports.ts";
 import type { FixtureFactory } from "./store-fixture.ts";
-import { commandOf } from "./store-inbox.ts";
+import { commandOf, SHARE } from "./store-inbox.ts";
 
 const NODE = "n1:alive";
 const EVERY_TIME = Number.MAX_SAFE_INTEGER;
@@ -229,7 +229,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
       return (await store.appendCommand(command)).messageId;
     };
     const ids = [await send(10), await send(10)];
-    for (let i = 0; i < 98; i++) await send();
+    for (let i = ids.length; i < SHARE; i++) await send();
     fixture.nowMs += 10_000;
     await send();
     const expired = { type: "command.expired", fields: { command_ids: ids } };

@@ -77,8 +77,6 @@ interface OpenInbox {
   /** Senders read so far. The count in the `BACKEND` entry is not used. */
   readonly senders: Map<string, SenderCopies>;
   hasAllSenders: boolean;
-  /** True if this batch has removed the expired copies. */
-  isChecked: boolean;
 }
 
 /** A copy that was removed because its command had expired. */
@@ -231,27 +229,17 @@ export class InboxBatch {
     const added: NewCommand[] = [];
     // An object spread would be slow here.
     const senders = new Map<string, SenderCopies>();
-    const inbox: OpenInbox = {
-      uid,
-      key,
-      before,
-      last,
-      count,
-      added,
-      removed,
-      senders,
-      hasAllSenders: false,
-      isChecked: false,
-    };
+    const inbox = { uid, key, before, last, count, added, removed, senders, hasAllSenders: false };
     this.#inboxes.set(uid, inbox);
     return inbox;
   }
 
   #hasShare(inbox: OpenInbox, sender: string): boolean {
     if (sender === BACKEND || sender === inbox.uid || inbox.count < this.#share) return false;
-    if (this.#copiesOf(inbox, sender).count < this.#share) return false;
-    this.#removeExpired(inbox);
-    return this.#copiesOf(inbox, sender).count >= this.#share;
+    const copies = this.#copiesOf(inbox, sender);
+    if (copies.count < this.#share) return false;
+    this.#removeExpired(inbox); // may change the count
+    return copies.count >= this.#share;
   }
 
   #isFull(inbox: OpenInbox): boolean {
@@ -267,9 +255,8 @@ export class InboxBatch {
    */
   #removeExpired(inbox: OpenInbox): void {
     const { uid, before, removed } = inbox;
-    const { nowMs, checkTimes } = this.#context;
-    if (inbox.isChecked || (checkTimes.get(uid) ?? 0) > nowMs) return;
-    inbox.isChecked = true;
+    const { nowMs } = this.#context;
+    if (this.#checkTimeOf(uid) > nowMs) return;
     const start = copyKey(inbox.key, 0);
     const end = copyKey(inbox.key, before + 1);
     const limit = MAX_CHECKED_COPIES;
@@ -291,6 +278,10 @@ export class InboxBatch {
     this.#setCheckTime(uid, checked < limit ? nextExpiryMs : nowMs);
   }
 
+  #checkTimeOf(uid: string): number {
+    return this.#newCheckTimes.get(uid) ?? this.#context.checkTimes.get(uid) ?? 0;
+  }
+
   #setCheckTime(uid: string, timeMs: number): void {
     const { nowMs } = this.#context;
     this.#newCheckTimes.set(uid, Math.max(timeMs, nowMs + CHECK_INTERVAL_MS));
@@ -298,8 +289,9 @@ export class InboxBatch {
 
   /** Makes the next check of the inbox happen when a new copy expires, if not earlier. */
   #noteExpiry(uid: string, expiryMs: number): void {
-    const timeMs = this.#newCheckTimes.get(uid) ?? this.#context.checkTimes.get(uid);
-    if (timeMs !== undefined && expiryMs < timeMs) this.#setCheckTime(uid, expiryMs);
+    const timeMs = this.#checkTimeOf(uid);
+    const isDue = timeMs <= this.#context.nowMs;
+    if (!isDue && expiryMs < timeMs) this.#setCheckTime(uid, expiryMs);
   }
 
   #copiesOf(inbox: OpenInbox, sender: string): SenderCopies {
