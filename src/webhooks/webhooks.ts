@@ -58,7 +58,7 @@ const UNSEEN_MS = 24 * SEEN_INTERVAL_MS;
 /** Interval at which the positions of lanes that have skipped events are stored. */
 const FLUSH_INTERVAL_MS = 30_000;
 /** Minimum time between two reports of texts that cannot be read. */
-const DAMAGE_INTERVAL_MS = 60_000;
+const REPORT_INTERVAL_MS = 60_000;
 const MAX_REPLAYS = 10;
 const MAX_SECRETS = 5;
 /**
@@ -177,7 +177,7 @@ class WebhookDispatch implements WebhookService {
     const { allowNetworks, timeoutMs, resolve } = ports;
     this.#ports = ports;
     this.#tail = new FeedTail(ports.store);
-    this.#reportDamage = limitedReports(ports.onError, DAMAGE_INTERVAL_MS);
+    this.#reportDamage = limitedReports(ports.onError, REPORT_INTERVAL_MS);
     this.#rules = new AddressRules(allowNetworks);
     const shared = { resolve, timeoutMs };
     this.#senders = {
