@@ -146,7 +146,7 @@ export function createLogCursors(ports: CursorPorts): LogCursors {
       switch (event.kind) {
         case "log":
           if (table.size === 0) break;
-          for (const cursor of table.ofSource(logNameText(event.name))) cursor.published(event);
+          for (const cursor of table.ofSource(event.nameText)) cursor.published(event);
           break;
         case "event": {
           const { key, clientMsgNo, stream } = event.event;

@@ -255,7 +255,8 @@ export const MAX_LOG_EVENT_BYTES = 4096;
  */
 export interface LogEvent {
   readonly kind: "log";
-  readonly name: LogName;
+  /** Name of the log, as returned by `logNameText`. */
+  readonly nameText: string;
   /** Incarnation of the log (see `LogHead`). */
   readonly incarnation: number;
   readonly change: "appended" | "deleted";

@@ -4,7 +4,7 @@
 // counter per bucket. Ids are therefore unique and increase within a channel without synchronised
 // clocks or leases.
 
-import { bucketOf, logBucket, logTopic } from "../broker/log-frame.ts";
+import { bucketOf, logBucket, logNameOf, logTopic } from "../broker/log-frame.ts";
 import {
   type ChannelKey,
   groupTopic,
@@ -131,7 +131,7 @@ export function topicsOf(event: ClusterEvent): readonly Topic[] {
     case "removal":
       return [groupTopic(event.channelId)];
     case "log":
-      return [logTopic(logBucket(event.name))];
+      return [logTopic(logBucket(logNameOf(event.nameText)))];
     case "missed":
     case "head":
       return []; // never leaves the node

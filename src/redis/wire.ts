@@ -75,7 +75,7 @@
 
 import { Packr } from "msgpackr";
 import { BrokerError } from "../broker/errors.ts";
-import { eventIn, logNameOf, visitEvents, wholeFrames } from "../broker/log-frame.ts";
+import { eventIn, visitEvents, wholeFrames } from "../broker/log-frame.ts";
 import type { LogEnding, LogEvent } from "../broker/log-ports.ts";
 import {
   type ChannelEvent,
@@ -722,7 +722,7 @@ function decodeLogFrame(frame: Buffer): LogEvent {
   const logFrame = frame.subarray(end);
   return {
     ...{ kind: "log", change, closed: LOG_ENDINGS[ending] },
-    name: logNameOf(frame.toString("utf8", LOG_BODY_AT, end)),
+    nameText: frame.toString("utf8", LOG_BODY_AT, end),
     incarnation: frame.readUInt32BE(4),
     ...{ from: offsetAt(8), tail: offsetAt(20) },
     frame: logFrame.length > 0 ? logFrame : undefined,

@@ -3,6 +3,7 @@
 
 import type { Test } from "tap";
 import { BrokerError } from "../../src/broker/errors.ts";
+import { logNameOf } from "../../src/broker/log-frame.ts";
 import {
   type ChannelInfo,
   type ChannelRef,
@@ -95,7 +96,7 @@ export class StoreFixture {
           if (event.kind === "message" && event.origin === FENCE)
             return this.#resolveFence(event.message.messageId);
           // The stores do not publish the same log events for streams of channels.
-          if (event.kind === "log" && event.name.kind === "channel") return;
+          if (event.kind === "log" && logNameOf(event.nameText).kind === "channel") return;
           this.events.push(event);
           this.onPublish(event);
         },

@@ -898,7 +898,7 @@ function expiring(t: Test, driver: LogDriver): void {
     t.equal(await store.logHead(free("b")), "missing");
     await fixture.sweep();
     const isPublished = () =>
-      fixture.events.some(({ name, change }) => change === "deleted" && logNameText(name) === "/a");
+      fixture.events.some(({ nameText, change }) => change === "deleted" && nameText === "/a");
     while (!isPublished()) await new Promise((resolve) => setImmediate(resolve));
     t.strictSame(await appendsOf(store, free("long")), [["1"]]);
     t.equal(await store.logHead(free("a")), "deleted");
@@ -924,7 +924,7 @@ function events(t: Test, driver: LogDriver): void {
     t.equal(await store.deleteLog(NAME), "done");
     while (fixture.events.length < 4) await new Promise((resolve) => setImmediate(resolve));
     const [first, second, third, last, ...others] = fixture.events;
-    const common = { kind: "log", name: NAME, incarnation };
+    const common = { kind: "log", nameText: logNameText(NAME), incarnation };
     t.match(first, { ...common, change: "appended", from: LOG_START, tail: small.tail });
     t.equal(first?.closed, undefined);
     const { pieces: [piece = new Uint8Array(0)] = [] } = { pieces: [first?.frame] };

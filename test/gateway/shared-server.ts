@@ -5,7 +5,7 @@
 
 import { setImmediate as turn } from "node:timers/promises";
 import { BrokerError } from "../../src/broker/errors.ts";
-import { logBucket, logTopic } from "../../src/broker/log-frame.ts";
+import { logBucket, logNameOf, logTopic } from "../../src/broker/log-frame.ts";
 import {
   type ChannelEvent,
   type ChannelKey,
@@ -425,7 +425,7 @@ function topicsOf(event: ClusterEvent): readonly Topic[] {
     case "head":
       return [groupTopic(event.channelId)];
     case "log":
-      return [logTopic(logBucket(event.name))];
+      return [logTopic(logBucket(logNameOf(event.nameText)))];
     default:
       return [userTopic(event.uid)];
   }

@@ -84,8 +84,6 @@ const isConversation = shape({
   large: absentOr(oneOf(true)),
 });
 
-const isFreeLog = shape({ kind: oneOf("free"), path: isText });
-const isChannelLog = shape({ kind: oneOf("channel"), key: isText, clientMsgNo: isText });
 const isOffset = shape({ position: isUint, check: isUint });
 const isSmall: Check = (value) =>
   value instanceof Uint8Array && value.length <= MAX_LOG_EVENT_BYTES;
@@ -110,8 +108,7 @@ const CHECKS: Readonly<Record<ClusterEvent["kind"], Check>> = {
   credential: shape({ uid: isText }),
   addition: shape({ uid: isText, channelId: isText }),
   log: shape({
-    name: (value) => isFreeLog(value) || isChannelLog(value),
-    ...{ incarnation: isUint, change: oneOf("appended", "deleted") },
+    ...{ nameText: isText, incarnation: isUint, change: oneOf("appended", "deleted") },
     ...{ from: isOffset, tail: isOffset, frame: absentOr(isSmall) },
     closed: absentOr(oneOf("closed", "stopped", "cancelled", "interrupted")),
   }),

@@ -251,8 +251,8 @@ export class Memtable {
     this.#bytes += bytes;
   }
 
-  release(bytes: number): void {
-    this.#records--;
+  release(bytes: number, records = 1): void {
+    this.#records -= records;
     this.#bytes -= bytes;
   }
 

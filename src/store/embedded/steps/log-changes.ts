@@ -5,6 +5,7 @@
 import { type LogName, logNameText, type OpenFrame, sealFrame } from "../../../broker/log-frame.ts";
 import { type LogEvent, MAX_LOG_EVENT_BYTES } from "../../../broker/log-ports.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
+import { withItem } from "../../../lib/short-list.ts";
 import type { Frame } from "../engine/frame.ts";
 import {
   type AppendRecord,
@@ -22,7 +23,8 @@ import {
   writeAppendRecord,
   writeStateRecord,
 } from "./log-state.ts";
-import { OpenLog, type OpenLogs, type PendingFrame, producerState } from "./open-logs.ts";
+import { OpenLog, type OpenLogs, producerState } from "./open-logs.ts";
+import type { FrameRun } from "./pending-frames.ts";
 import type { StoredLogs } from "./stored-logs.ts";
 
 export interface LogCallPorts {
@@ -33,6 +35,7 @@ export interface LogCallPorts {
 
 const NO_FRAME = new Uint8Array(0);
 const NO_PRODUCERS: readonly AssignedProducer[] = [];
+const NO_CHANGES: readonly AssignedChange[] = [];
 
 interface AssignedProducer {
   readonly id: string;
@@ -44,7 +47,9 @@ interface AssignedChange {
   /** `undefined` if the change created the log. */
   readonly before: LogState | undefined;
   readonly after: LogState;
-  readonly frame: PendingFrame | undefined;
+  readonly frame: FrameRun | undefined;
+  /** Size of the WAL record. */
+  readonly bytes: number;
   readonly producers: readonly AssignedProducer[];
   /** Log that had the name before. Set only for a change that creates a log. */
   readonly previous: OpenLog | undefined;
@@ -54,7 +59,7 @@ export class LogChanges implements LogTime {
   readonly #ports: LogCallPorts;
   readonly wallMs: number;
   readonly idleMs: number;
-  readonly #changes: AssignedChange[] = [];
+  #changes = NO_CHANGES;
 
   constructor(ports: LogCallPorts, wallMs: number, idleMs: number) {
     this.#ports = ports;
@@ -70,20 +75,20 @@ export class LogChanges implements LogTime {
     const { logs, storedLogs } = this.#ports;
     const number = storedLogs.nextNumber();
     const log = new OpenLog(number, logNameText(name), { assigned: state, stored: undefined });
-    this.#writeState(log, state);
+    const bytes = this.#writeState(log, state);
     const previous = logs.add(log);
     const nothing = { before: undefined, frame: undefined, producers: NO_PRODUCERS };
-    this.#changes.push({ log, after: state, previous, ...nothing });
+    this.#changes = withItem(this.#changes, { log, after: state, bytes, previous, ...nothing });
     return log;
   }
 
   change(log: OpenLog, fields: Partial<LogState>): void {
     const before = log.assigned;
     const after = { ...before, ...fields, version: before.version + 1 };
-    this.#writeState(log, after);
+    const bytes = this.#writeState(log, after);
     log.assigned = after;
     const nothing = { frame: undefined, producers: NO_PRODUCERS, previous: undefined };
-    this.#changes.push({ log, before, after, ...nothing });
+    this.#changes = withItem(this.#changes, { log, before, after, bytes, ...nothing });
   }
 
   /** Appends a frame, closes the log, or both. */
@@ -97,7 +102,7 @@ export class LogChanges implements LogTime {
     const { position, records: first } = before;
     const checkBefore = checkBeforeNext(before);
     const frame = open && {
-      position,
+      start: position,
       checkBefore,
       bytes: open.bytes,
       first,
@@ -117,14 +122,16 @@ export class LogChanges implements LogTime {
     const { bytes } = batch;
     const end = writeAppendRecord(bytes, start, record);
     batch.add(end);
-    logs.retain(log, end - start);
+    const size = end - start;
+    logs.retain(log, size);
     const after = stateAfter(before, frame, record);
     log.assigned = after;
-    this.#changes.push({
+    this.#changes = withItem(this.#changes, {
       log,
       before,
       after,
       frame,
+      bytes: size,
       producers: producer === undefined ? NO_PRODUCERS : this.#assignProducer(log, producer),
       previous: undefined,
     });
@@ -142,7 +149,8 @@ export class LogChanges implements LogTime {
     ];
   }
 
-  #writeState(log: OpenLog, state: LogState): void {
+  /** Returns the size of the WAL record. */
+  #writeState(log: OpenLog, state: LogState): number {
     const { logs, frame } = this.#ports;
     const fields = encodeState(log.text, state);
     const start = frame.reserve(maxStateBytes(fields));
@@ -150,12 +158,13 @@ export class LogChanges implements LogTime {
     const end = writeStateRecord(frame.bytes, start, { number, version: state.version, fields });
     frame.add(end);
     logs.retain(log, end - start);
+    return end - start;
   }
 
   commit(publish: (event: ClusterEvent) => void): void {
     const { logs } = this.#ports;
-    for (const { log, after, frame, producers } of this.#changes) {
-      log.show(after, frame);
+    for (const { log, after, frame, bytes, producers } of this.#changes) {
+      log.show(after, frame, bytes);
       for (const { id } of producers) logs.commitProducer(log, id);
     }
     for (const change of this.#changes) {
@@ -166,9 +175,9 @@ export class LogChanges implements LogTime {
 
   rollBack(): void {
     const { logs } = this.#ports;
-    for (const { log, before, producers, previous } of this.#changes.toReversed()) {
+    for (const { log, before, bytes, producers, previous } of this.#changes.toReversed()) {
       for (const { id, before: state } of producers) logs.assignProducer(log, id, state);
-      logs.release(log);
+      logs.release(log, bytes);
       if (before === undefined) logs.remove(log, previous);
       else log.assigned = before;
     }
@@ -182,7 +191,7 @@ function eventOf({ log, before, after, frame }: AssignedChange): LogEvent | unde
   if (!isDeleted && frame === undefined && before.closed === after.closed) return undefined;
   return {
     kind: "log",
-    name: log.name,
+    nameText: log.text,
     incarnation: incarnationOf(after),
     change: isDeleted ? "deleted" : "appended",
     from: tailOf(before),

@@ -26,7 +26,8 @@ import {
   stateAfter,
   tailOf,
 } from "./log-state.ts";
-import type { FrameRun, LogFlush, StoredLogs } from "./stored-logs.ts";
+import { type FrameRun, PendingFrames } from "./pending-frames.ts";
+import type { LogFlush, StoredLogs } from "./stored-logs.ts";
 
 /** Maximum number of heads that one eviction examines. */
 const MAX_EXAMINED = 100;
@@ -36,12 +37,6 @@ interface LogProducerEntry {
   shown: ProducerState | undefined;
 }
 
-export interface PendingFrame {
-  readonly position: number;
-  readonly checkBefore: number;
-  readonly bytes: Buffer;
-}
-
 /** Changes to a log that are not in the database yet. */
 interface UnflushedChanges {
   /** State after the committed changes, or `undefined` if the log itself is uncommitted. */
@@ -49,13 +44,14 @@ interface UnflushedChanges {
   /** State in the database, or `undefined` if the log is not stored yet. */
   stored: LogState | undefined;
   /** Committed frames. */
-  pending: PendingFrame[];
+  readonly pending: PendingFrames;
   /** Producers whose newest request is not in the database. */
   producers: Map<string, LogProducerEntry> | undefined;
-  /** Sizes of the WAL records, oldest first. */
-  readonly records: number[];
-  /** Number of `records` that are committed. */
+  /** Number of WAL records. */
+  records: number;
+  /** Number and total size of the WAL records that are committed. */
   committed: number;
+  committedBytes: number;
 }
 
 /** A log whose head is in memory. The class has few fields, because many logs may be open. */
@@ -93,17 +89,33 @@ export class OpenLog {
     return logNameOf(this.text);
   }
 
-  show(state: LogState, frame: PendingFrame | undefined): void {
+  /** Makes the change with the oldest uncommitted WAL record visible. `bytes` is its size. */
+  show(state: LogState, frame: FrameRun | undefined, bytes: number): void {
     if (this.changes === undefined) return; // cannot happen, because `retain` has set it
     this.changes.shown = state;
-    if (frame !== undefined) this.changes.pending.push(frame);
+    if (frame !== undefined) this.changes.pending.add(frame);
     this.changes.committed++;
+    this.changes.committedBytes += bytes;
   }
 }
 
 function unflushedChanges(state: LogState | undefined): UnflushedChanges {
-  const records: number[] = [];
-  return { shown: state, stored: state, pending: [], producers: undefined, records, committed: 0 };
+  return {
+    shown: state,
+    stored: state,
+    pending: new PendingFrames(),
+    producers: undefined,
+    records: 0,
+    committed: 0,
+    committedBytes: 0,
+  };
+}
+
+/** The changes to a log that a checkpoint writes, with the number and size of their WAL records. */
+interface OpenLogFlush extends LogFlush {
+  readonly log: OpenLog;
+  readonly records: number;
+  readonly bytes: number;
 }
 
 /** Frames that a read returns, and the offset after them. */
@@ -204,19 +216,24 @@ export class OpenLogs {
 
   /** Counts a WAL record of the log. Must be called before the log's state changes. */
   retain(log: OpenLog, bytes: number): void {
-    this.#dirty.set(log.number, log);
     log.changes ??= unflushedChanges(log.assigned);
-    log.changes.records.push(bytes);
+    if (log.changes.records === 0) this.#dirty.set(log.number, log);
+    log.changes.records++;
     this.#bytes += bytes;
     this.#memtable.retain(bytes);
   }
 
   /** Undoes the newest `retain`. */
-  release(log: OpenLog): void {
-    const bytes = log.changes?.records.pop() ?? 0;
+  release(log: OpenLog, bytes: number): void {
+    if (log.changes === undefined) return;
+    this.#drop(log.changes, 1, bytes);
+    if (log.changes.records === 0) this.#markClean(log);
+  }
+
+  #drop(changes: UnflushedChanges, records: number, bytes: number): void {
+    changes.records -= records;
     this.#bytes -= bytes;
-    this.#memtable.release(bytes);
-    if (log.changes?.records.length === 0) this.#markClean(log);
+    this.#memtable.release(bytes, records);
   }
 
   #markClean(log: OpenLog): void {
@@ -335,22 +352,22 @@ export class OpenLogs {
     const isStored = position < (owner.stored?.position ?? startOf(state));
     const run = isStored
       ? this.#rows.runAt(owner.number, position)
-      : pendingAt(owner.changes?.pending ?? [], position);
+      : owner.changes?.pending.runAt(position);
     return run && { ...run, bytes: run.bytes.subarray(0, end - run.start) };
   }
 
   // --- Checkpoint and recovery ---
 
   startFlush() {
-    const flushes: (LogFlush & { readonly log: OpenLog; readonly records: number })[] = [];
+    const flushes: OpenLogFlush[] = [];
     for (const log of this.#dirty.values()) {
       const { number, text, shown: state, stored, changes } = log;
       if (state === undefined || changes === undefined || changes.committed === 0) continue;
-      const frames = changes.pending.map(({ bytes }) => bytes);
+      const frames = changes.pending.bytes;
       const entries = [...(changes.producers ?? [])];
       const producers = entries.map(([id, { shown }]) => [id, shown] as const);
-      const { committed: records } = changes;
-      flushes.push({ log, number, text, state, stored, frames, producers, records });
+      const { committed: records, committedBytes: bytes } = changes;
+      flushes.push({ log, number, text, state, stored, frames, producers, records, bytes });
     }
     const rows = this.#rows;
     return {
@@ -366,24 +383,23 @@ export class OpenLogs {
           if (flush.state.status !== "removed") yield* rows.putHead(flush);
       },
       finish: () => {
-        for (const flush of flushes) this.#finishFlush(flush.log, flush);
+        for (const flush of flushes) this.#finishFlush(flush);
       },
     };
   }
 
-  #finishFlush(log: OpenLog, flush: LogFlush & { readonly records: number }): void {
+  #finishFlush(flush: OpenLogFlush): void {
+    const { log } = flush;
     const { changes } = log;
     if (changes === undefined) return;
     changes.stored = flush.state;
-    for (const bytes of changes.records.splice(0, flush.records)) {
-      this.#bytes -= bytes;
-      this.#memtable.release(bytes);
-    }
+    this.#drop(changes, flush.records, flush.bytes);
     changes.committed -= flush.records;
-    changes.pending = changes.pending.slice(flush.frames.length);
+    changes.committedBytes -= flush.bytes;
+    changes.pending.removeFirst(flush.frames.length);
     for (const [id, state] of flush.producers)
       if (changes.producers?.get(id)?.assigned === state) changes.producers?.delete(id);
-    if (changes.records.length > 0) return;
+    if (changes.records > 0) return;
     this.#markClean(log);
     if (!mayChange(log)) this.forget(log);
   }
@@ -429,7 +445,7 @@ export class OpenLogs {
     const frame = record.frame.length === 0 ? undefined : frameOf(record.frame);
     const { position } = log.assigned;
     const checkBefore = checkBeforeNext(log.assigned);
-    const pending = frame && { position, checkBefore, bytes: frame.bytes };
+    const pending = frame && { start: position, checkBefore, bytes: frame.bytes };
     this.#show(log, stateAfter(log.assigned, frame, record), bytes, pending);
     const { producer } = record;
     if (producer === undefined) return;
@@ -439,10 +455,10 @@ export class OpenLogs {
     for (const changed of [id, forgotten]) this.commitProducer(log, changed);
   }
 
-  #show(log: OpenLog, state: LogState, bytes: number, frame?: PendingFrame): void {
+  #show(log: OpenLog, state: LogState, bytes: number, frame?: FrameRun): void {
     this.retain(log, bytes);
     log.assigned = state;
-    log.show(state, frame);
+    log.show(state, frame, bytes);
   }
 
   commitProducer(log: OpenLog, id: string | undefined): void {
@@ -491,19 +507,6 @@ function runAfter(run: FrameRun, offset: LogOffset): FrameRun | undefined {
   const check = offset.position === 0 ? LOG_START.check : checkBefore;
   if (at !== end || check !== offset.check) return undefined;
   return { start: offset.position, checkBefore, bytes: run.bytes.subarray(at) };
-}
-
-function pendingAt(pending: readonly PendingFrame[], position: number): FrameRun | undefined {
-  let low = 0;
-  let high = pending.length;
-  while (low < high) {
-    const middle = (low + high) >>> 1;
-    const frame = pending[middle];
-    if (frame === undefined || frame.position > position) high = middle;
-    else low = middle + 1;
-  }
-  const frame = pending[low - 1];
-  return frame && { start: frame.position, checkBefore: frame.checkBefore, bytes: frame.bytes };
 }
 
 /**

@@ -12,7 +12,7 @@
 // are stored in its head.
 
 import { createHash } from "node:crypto";
-import { type LogName, lastCheck } from "../../../broker/log-frame.ts";
+import { frameSize, type LogName, lastCheck } from "../../../broker/log-frame.ts";
 import {
   expiryKey,
   logKey,
@@ -34,6 +34,7 @@ import {
   startOf,
   toFields,
 } from "./log-state.ts";
+import type { FrameRun } from "./pending-frames.ts";
 
 const VERSION = 1;
 const FRAMES_VERSION = 1;
@@ -45,15 +46,6 @@ const MAX_ROW_BYTES = 16 * 1024;
 const MAX_INLINE_BYTES = 4096;
 const PRESENT = Buffer.from([VERSION]);
 
-/** Contiguous frames. The bytes never change. */
-export interface FrameRun {
-  /** Position of the first frame. */
-  readonly start: number;
-  /** Check before the first frame. */
-  readonly checkBefore: number;
-  readonly bytes: Buffer;
-}
-
 /** The changes to a log that a checkpoint writes. */
 export interface LogFlush {
   readonly number: number;
@@ -63,7 +55,7 @@ export interface LogFlush {
   /** State in the database, or `undefined` if the log is not stored yet. */
   readonly stored: LogState | undefined;
   /** Frames that follow the frames in the database. */
-  readonly frames: readonly Buffer[];
+  readonly frames: Buffer;
   /**
    * Newest request of each producer that has written, or `undefined` for a producer that was
    * forgotten.
@@ -188,7 +180,7 @@ export class StoredLogs {
       const storedBytes = (stored?.position ?? start) - start;
       // A failed checkpoint may have left frames after the stored tail.
       const before = Buffer.concat([...this.ownFrames(number)]).subarray(0, storedBytes);
-      const bytes = Buffer.concat([before, ...flush.frames]);
+      const bytes = Buffer.concat([before, flush.frames]);
       // The keys are read before they are removed, in the same transaction.
       for (const key of [...this.#tables.logFrames.getKeys(rangeOf(number))])
         void this.#tables.logFrames.remove(key);
@@ -246,26 +238,21 @@ function isInline(state: LogState): boolean {
  * Divides frames into rows. The division depends only on the frames and the first position, so a
  * repeated checkpoint puts rows under the same keys.
  */
-function* runsOf(
-  frames: readonly Buffer[],
-  position: number,
-  checkBefore: number,
-): Generator<FrameRun> {
-  let start = position;
+function* runsOf(frames: Buffer, position: number, checkBefore: number): Generator<FrameRun> {
   let check = checkBefore;
-  let run: Buffer[] = [];
-  let size = 0;
-  for (const [i, frame] of frames.entries()) {
-    run.push(frame);
-    size += frame.length;
-    const next = frames[i + 1];
-    if (next !== undefined && size + next.length <= MAX_ROW_BYTES) continue;
-    yield { start, checkBefore: check, bytes: Buffer.concat(run) };
-    start += size;
-    check = lastCheck(frame);
-    run = [];
-    size = 0;
+  let start = 0;
+  let end = 0;
+  while (end < frames.length) {
+    const next = end + (frameSize(frames, end) ?? frames.length);
+    if (end > start && next - start > MAX_ROW_BYTES) {
+      yield { start: position + start, checkBefore: check, bytes: frames.subarray(start, end) };
+      check = lastCheck(frames.subarray(start, end));
+      start = end;
+    }
+    end = next;
   }
+  if (end > start)
+    yield { start: position + start, checkBefore: check, bytes: frames.subarray(start, end) };
 }
 
 function rowOf({ checkBefore, bytes }: FrameRun): Buffer {
