@@ -66,8 +66,6 @@ export function startAppend(workbench: Workbench, request: AppendRequest): Child
 const WARMUP = 0.2;
 const PAYLOAD = Buffer.alloc(150, "x");
 const RESOLUTION_MS = 1;
-/** Default checkpoint interval of the store. */
-const CHECKPOINT_MS = 200;
 const NEVER_MS = 2 ** 31 - 1;
 
 /** A store, or LMDB alone. */
@@ -85,7 +83,7 @@ if (script === fileURLToPath(import.meta.url) && request !== undefined)
 async function measure(request: AppendRequest): Promise<void> {
   const { setting, messages, module } = request;
   const heldBytes = module === undefined ? 0 : await measureHeldBytes(request);
-  const target = await openTarget(request, "measured", CHECKPOINT_MS);
+  const target = await openTarget(request, "measured");
   const drafts = generateDrafts(setting);
   await appendAll(target, drafts, setting.inFlight, messages * WARMUP);
   await target.checkpoint();
@@ -169,12 +167,12 @@ function* generateDrafts(setting: Setting): Generator<MessageDraft, never> {
 function openTarget(
   { folder, setting, module }: AppendRequest,
   name: string,
-  checkpointMs: number,
+  checkpointMs?: number,
 ): Promise<Target> {
   const path = join(folder, name);
   return module === undefined
     ? openLmdb(path, setting)
-    : openStore(path, { module, setting, checkpointMs });
+    : openStore(path, { module, setting, ...(checkpointMs !== undefined && { checkpointMs }) });
 }
 
 async function openStore(
@@ -186,7 +184,8 @@ async function openStore(
   }: {
     readonly module: string;
     readonly setting: Setting;
-    readonly checkpointMs: number;
+    /** Absent for the default of the build. */
+    readonly checkpointMs?: number;
   },
 ): Promise<Target> {
   const { createEmbeddedStore } = (await import(
@@ -195,7 +194,7 @@ async function openStore(
   const store = createEmbeddedStore({
     path,
     durability: setting.durability,
-    checkpointMs,
+    ...(checkpointMs !== undefined && { checkpointMs }),
     maxMemtableBytes: 256 * 1024 * 1024,
     maxMemtableRecords: 2_000_000,
     segmentBytes: 64 * 1024 * 1024,

@@ -129,10 +129,12 @@ export interface EmbeddedOptions {
 export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
 
 /**
- * Time between checkpoints. A longer interval makes restarts slower, and a shorter one stores fewer
- * messages per row. Must be at most half of the shortest dedupe window (1 s).
+ * Time between checkpoints. A longer interval makes a restart after a crash slower, and a shorter one
+ * stores fewer messages per row.
  */
-const CHECKPOINT_MS = 200;
+const CHECKPOINT_MS = 1000;
+/** Fraction of the limits on logs and streams in memory from which checkpoints are more frequent. */
+const FILLING_SHARE = 1 / 4;
 /** Maximum number of records in the memtable. A record takes more memory than is counted for it. */
 const MAX_MEMTABLE_RECORDS = 500_000;
 /**
@@ -426,6 +428,9 @@ async function openOwned(
     ...shared,
     wal,
     intervalMs: options.checkpointMs ?? CHECKPOINT_MS,
+    isFilling: () =>
+      logs.bytes >= FILLING_SHARE * logLimits.maxActiveBytes ||
+      live.memory >= FILLING_SHARE * options.maxActiveStreamBytes,
   });
   const sweep = new Sweep({
     ...shared,

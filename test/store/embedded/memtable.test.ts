@@ -2,6 +2,7 @@
 
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
+import { setTimeout } from "node:timers/promises";
 import { codeOf, draftOf } from "../../contract/store-fixture.ts";
 import { t } from "../../support/suite.ts";
 import { openStore, seqsIn, testFolder } from "./folder.ts";
@@ -34,6 +35,23 @@ t.test(
     while (store.stats().checkpoints === checkpoints) await new Promise(setImmediate);
     t.equal(store.stats().memtableRecords, 0);
     t.equal((await seqsIn(store)).length, 30);
+  },
+);
+
+t.test(
+  "a memtable with 2 MiB is flushed after a fifth of the checkpoint interval, a smaller one is not",
+  async (t) => {
+    for (const [payloadBytes, isFlushed] of [
+      [300_000, true],
+      [30_000, false],
+    ] as const) {
+      const store = await openStore(t, testFolder(t), { checkpointMs: 5000 });
+      const payload = new Uint8Array(payloadBytes);
+      for (let i = 0; i < 10; i++) await store.append(draftOf({ payload }));
+      await setTimeout(2500);
+      const isEmpty = store.stats().memtableRecords === 0;
+      t.equal(isEmpty, isFlushed, `10 messages of ${payloadBytes} bytes`);
+    }
   },
 );
 

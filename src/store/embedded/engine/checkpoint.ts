@@ -27,6 +27,14 @@ const PUTS_PER_CLOCK_READ = 16;
 const MAX_OPEN_TRANSACTIONS = 2;
 const MAX_CHECK_MS = 50;
 /**
+ * Size of the memtable from which checkpoints are more frequent. Data that is not in the database
+ * yet costs time in garbage collection, and from this size on that is more than a longer interval
+ * saves.
+ */
+const BUSY_BYTES = 2 * 1024 * 1024;
+/** Fraction of the interval after which a checkpoint is due while much data waits for it. */
+const BUSY_SHARE = 1 / 5;
+/**
  * Minimum time between two checks while the memtable is empty. A new record ends the wait early.
  */
 const REST_MS = 1000;
@@ -80,7 +88,10 @@ interface CheckpointPorts extends FlushPorts {
   /** `floor` is the highest message id that may already be in use. */
   readonly ids: { readonly floor: number };
   readonly clock: Clock;
+  /** Time between the starts of two checkpoints. It is shorter while much data waits. */
   readonly intervalMs: number;
+  /** Returns true if data that leaves memory in a checkpoint uses much of its limit. */
+  readonly isFilling: () => boolean;
   readonly onError: (error: Error, what: string) => void;
 }
 
@@ -143,7 +154,9 @@ export class Checkpoint {
   #check(): void {
     const { memtable, intervalMs } = this.#ports;
     const nowMs = performance.now();
-    const isDue = nowMs - this.#lastRunAtMs >= intervalMs;
+    const isBusy = memtable.bytes >= BUSY_BYTES || this.#ports.isFilling();
+    const dueAfterMs = isBusy ? BUSY_SHARE * intervalMs : intervalMs;
+    const isDue = nowMs - this.#lastRunAtMs >= dueAfterMs;
     // After a failure, an immediate retry would probably fail too, for example on a full disk.
     const isUrgent = memtable.needsFlush && !this.#failing;
     if (this.#running === undefined && (isDue || isUrgent)) {
