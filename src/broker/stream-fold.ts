@@ -173,6 +173,13 @@ export function publishedEvent(
   const cutIndex = view.cutIndex ?? Infinity;
   const isCut = index === cutIndex;
   if (index > cutIndex && type !== STREAM_END) return undefined;
+  const stream = {
+    messageSeq,
+    index: Math.min(index, cutIndex + 1),
+    nextIndex: index + 1,
+    textOffset,
+    state,
+  };
   return {
     key,
     channel,
@@ -183,14 +190,7 @@ export function publishedEvent(
     timestampMs,
     eventId: isCut ? defaultEventId(index) : (eventId ?? defaultEventId(index)),
     hasGivenId: eventId !== undefined && !isCut,
-    stream: {
-      messageSeq,
-      index: Math.min(index, cutIndex + 1),
-      nextIndex: index + 1,
-      textOffset,
-      state,
-      ...(isCut && { truncated: true }),
-    },
+    stream: isCut ? { ...stream, truncated: true } : stream,
   };
 }
 

@@ -47,6 +47,14 @@ export function snapshotBytes(event: CountedEvent): number {
   return noteBytes(event);
 }
 
+/** Maximum number of bytes that JSON needs for a UTF-16 code unit: `\u` and 4 digits. */
+const MAX_UNIT_BYTES = 6;
+
+/** Returns an upper bound of `snapshotBytes` that is fast to compute. */
+export function maxSnapshotBytes({ type, data, eventId = "" }: CountedEvent): number {
+  return NOTE_BYTES + MAX_UNIT_BYTES * (type.length + data.length + eventId.length);
+}
+
 function noteBytes({ type, data, eventId = "" }: CountedEvent): number {
   const strings = Buffer.byteLength(eventId) + Buffer.byteLength(type);
   return NOTE_BYTES + strings + Buffer.byteLength(data);

@@ -2,6 +2,7 @@
 // of its own.
 
 import type { Test } from "tap";
+import { STREAM_CONTENT, STREAM_START } from "../../src/broker/model.ts";
 import type { Store } from "../../src/broker/ports.ts";
 import { IS_FULL } from "../support/volume.ts";
 import { channelLogs, channelLogTimes } from "./store-channel-logs.ts";
@@ -28,6 +29,7 @@ import { online } from "./store-online.ts";
 import { permissions } from "./store-permissions.ts";
 import { positions } from "./store-positions.ts";
 import { push } from "./store-push.ts";
+import { eventOf, snapshotOf } from "./store-stream-fixture.ts";
 import { streamReads } from "./store-stream-reads.ts";
 import { streamEnds, streamRetries, streamStates } from "./store-streams.ts";
 import { unread } from "./store-unread.ts";
@@ -145,6 +147,7 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
     store.headSeq("2:g"),
     store.members(group("g")),
     store.appendCommand(commandOf()),
+    store.streamEvent(eventOf(STREAM_START)),
     store.readInbox("alice", 0, { limit: 1, maxBytes: 1 }),
     store.acknowledgeCommands("alice", [1]),
     store.newestConversations("alice", { sinceMs: 0, count: 1, beforeId: 1 }),
@@ -178,16 +181,23 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
     const sends = Array.from({ length: 50 }, () => store.append(draftOf()));
     const created = store.createChannel(group("late"), ["alice"]);
     const commands = Array.from({ length: 50 }, () => store.appendCommand(commandOf()));
+    const events = [STREAM_START, ...Array<string>(20).fill(STREAM_CONTENT)].map((type) =>
+      store.streamEvent(eventOf(type, "x", { channel: group("streams") })),
+    );
     const closed = store.close();
     t.equal(await codeOf(store.append(draftOf())), "unavailable", "a call after close is rejected");
     t.equal((await Promise.all(sends)).at(-1)?.messageSeq, 50, "messages in progress are stored");
     t.equal(await created, true, "a channel in progress is created");
     t.equal((await Promise.all(commands)).length, 50, "commands in progress are stored");
+    const verdicts = (await Promise.all(events)).map(({ verdict }) => verdict);
+    t.same(new Set(verdicts), new Set(["done"]), "events in progress are stored");
     await closed;
     fixture.store = fixture.create();
     await fixture.store.start();
     t.equal(await fixture.store.headSeq("2:g"), 50);
     t.equal((await fixture.store.readInbox("bob", 0, ALL)).length, 50);
+    const { text } = await snapshotOf(fixture, "s", "2:streams");
+    t.equal(text, "x".repeat(20));
     t.same(await fixture.store.groupsOf("alice"), ["late"]);
     await fixture.store.close();
   });

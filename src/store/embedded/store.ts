@@ -2,7 +2,7 @@
 // to a part of the opened store.
 
 import { BrokerError } from "../../broker/errors.ts";
-import type { MessageDraft, Store, UserState } from "../../broker/ports.ts";
+import type { MessageDraft, Store, StreamDraft, UserState } from "../../broker/ports.ts";
 import { createLifecycle, type Lifecycle, toBrokerError } from "../lifecycle.ts";
 import { whileRunning } from "../while-running.ts";
 import { type EmbeddedOptions, type OpenStore, openStore } from "./open.ts";
@@ -151,7 +151,6 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
       "acknowledgeCommands",
     ]),
     ...whileRunning(lifecycle, (store) => store.streams, [
-      "streamEvent",
       "createStream",
       "appendToStream",
       "cancelStream",
@@ -196,8 +195,8 @@ export function createEmbeddedStore(options: EmbeddedOptions): EmbeddedStore {
 }
 
 /**
- * Creates the methods on hot paths. Apart from `append`, they return a promise only if the call
- * must wait or is rejected.
+ * Creates the methods on hot paths. Apart from `append` and `streamEvent`, they return a
+ * promise only if the call must wait or is rejected.
  */
 function hotCalls(lifecycle: EmbeddedLifecycle) {
   const { useNow } = lifecycle;
@@ -206,6 +205,11 @@ function hotCalls(lifecycle: EmbeddedLifecycle) {
       const store = lifecycle.running();
       if (store === undefined) return Promise.reject(lifecycle.notRunning());
       return store.appends.append(draft);
+    },
+    streamEvent(draft: StreamDraft) {
+      const store = lifecycle.running();
+      if (store === undefined) return Promise.reject(lifecycle.notRunning());
+      return store.streams.streamEvent(draft);
     },
     login: (session, incarnation, terms) =>
       useNow((store) => store.sessions.login(session, incarnation, terms)),

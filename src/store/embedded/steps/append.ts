@@ -35,7 +35,8 @@ export interface QueuedStep {
   commit(publish: (event: ClusterEvent) => void): void;
   /** Called if the batch was not written. Undoes the changes in reverse order. */
   rollBack(): void;
-  reject(error: BrokerError): void;
+  /** Rejects the call. Must not use `this`. */
+  readonly reject: (error: BrokerError) => void;
 }
 
 /**
@@ -131,7 +132,7 @@ export class Appends {
       draft: NO_DRAFT,
       bytes: bytes + QUEUED_BYTES,
       resolve: ignoreAnswer,
-      reject: (error) => step.reject(error),
+      reject: step.reject,
       message: undefined,
       record: undefined,
       original: undefined,

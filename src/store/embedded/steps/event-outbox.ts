@@ -29,7 +29,7 @@ interface IdStep {
   assign(nowMs: number): void;
   commit(): void;
   rollBack(): void;
-  reject(error: BrokerError): void;
+  readonly reject: (error: BrokerError) => void;
 }
 
 interface OutboxPorts {

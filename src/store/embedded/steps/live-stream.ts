@@ -74,6 +74,8 @@ export class LiveStream {
   readonly log: Pick<OpenLog, "number" | "text">;
   /** Time at which the last event was assigned, on the clock of `LiveStreams.now`. */
   lastEventMs: number;
+  /** True if `LiveStreams` must store changes of the stream in a checkpoint. */
+  isDirty = false;
   /** Number of visible events when the newest checkpoint began. */
   flushing = 0;
   /** True once a checkpoint has stored that the stream is active. */
@@ -82,8 +84,6 @@ export class LiveStream {
   readonly #fold: StreamFold;
   /** Assigned events. */
   readonly #view: StreamView;
-  /** Assigned events that are not visible yet. */
-  readonly #unshown: PlacedEvent[] = [];
   /**
    * One entry for each assigned event that viewers may be shown: the number of UTF-16 code units of
    * text before the event.
@@ -173,7 +173,6 @@ export class LiveStream {
     const { index, type, data } = event;
     this.#assigned += 1;
     this.#view.add(event, index);
-    this.#unshown.push(event);
     if (type === STREAM_END) this.#end = event;
     this.#rememberId(event);
     if (!this.#isShownTo(index)) return;
@@ -187,7 +186,6 @@ export class LiveStream {
   rollBack(event: PlacedEvent): void {
     const { index, type } = event;
     this.#assigned -= 1;
-    this.#unshown.pop();
     if (type === STREAM_END) this.#end = undefined;
     if (this.#isShownTo(index)) {
       this.#textUnits = this.#offsets.pop() ?? 0;
@@ -234,10 +232,8 @@ export class LiveStream {
     this.#isMessageShown = true;
   }
 
-  /** Makes the oldest invisible event visible. */
-  showEvent(): void {
-    const event = this.#unshown.shift();
-    if (event === undefined) return;
+  /** Makes an event visible, which must be the oldest assigned event that is not visible yet. */
+  showEvent(event: PlacedEvent): void {
     this.#fold.add(event, event.state);
     if (event.index === this.#view.cutIndex)
       this.#memory = STREAM_BYTES + 2 * this.#fold.textUnits + OFFSET_BYTES * this.#offsets.length;

@@ -5,9 +5,9 @@ import { BrokerError } from "../../../broker/errors.ts";
 import { type ChannelKey, STREAM_END } from "../../../broker/model.ts";
 import type { StreamEvent } from "../../../broker/stream-event.ts";
 import type { StreamHead, ViewLimits } from "../../../broker/stream-fold.ts";
-import { snapshotBytes } from "../../held-bytes.ts";
+import { maxSnapshotBytes, snapshotBytes } from "../../held-bytes.ts";
 import type { Memtable, MemtableChannel } from "../engine/memtable.ts";
-import { eventBytes, LiveStream } from "./live-stream.ts";
+import { eventBytes, LiveStream, type PlacedEvent } from "./live-stream.ts";
 import { type StreamRows, usersOf } from "./stream-rows.ts";
 
 interface StreamLimits {
@@ -29,7 +29,8 @@ export class LiveStreams {
    * Streams in personal channels, by user. A stream is listed under both of its channel's users.
    */
   readonly #byUser = new Map<string, Set<LiveStream>>();
-  #dirty = new Set<LiveStream>();
+  /** Streams with changes that no checkpoint has stored, and streams that were removed since. */
+  #dirty: LiveStream[] = [];
   #memory = 0;
 
   constructor(memtable: Memtable, rows: StreamRows, limits: StreamLimits) {
@@ -104,7 +105,10 @@ export class LiveStreams {
     const { maxBytes } = this.#limits.view;
     const isEnd = event.type === STREAM_END;
     if (isEnd && event.data === "") return;
-    if (streamBytes + snapshotBytes(event) > maxBytes)
+    if (
+      streamBytes + maxSnapshotBytes(event) > maxBytes &&
+      streamBytes + snapshotBytes(event) > maxBytes
+    )
       throw new BrokerError("too_large", {
         message: `The stream would exceed its maximum of ${maxBytes} bytes.`,
       });
@@ -131,17 +135,29 @@ export class LiveStreams {
   }
 
   remove(stream: LiveStream): void {
-    const { key } = stream.head;
-    const streams = this.#byChannel.get(key)?.filter((s) => s !== stream) ?? [];
-    if (streams.length === 0) this.#byChannel.delete(key);
-    else this.#byChannel.set(key, streams);
-    for (const uid of usersOf(key)) {
-      const userStreams = this.#byUser.get(uid);
-      userStreams?.delete(stream);
-      if (userStreams?.size === 0) this.#byUser.delete(uid);
+    this.#removeAll([stream]);
+  }
+
+  /**
+   * Filters the list of each channel only once, because a channel may have thousands of streams that
+   * ended since the last checkpoint.
+   */
+  #removeAll(streams: readonly LiveStream[]): void {
+    const removed = new Set(streams);
+    for (const key of new Set(streams.map(({ head }) => head.key))) {
+      const remaining = this.#byChannel.get(key)?.filter((stream) => !removed.has(stream)) ?? [];
+      if (remaining.length === 0) this.#byChannel.delete(key);
+      else this.#byChannel.set(key, remaining);
     }
-    this.#dirty.delete(stream);
-    this.#memory -= stream.memory;
+    for (const stream of streams) {
+      for (const uid of usersOf(stream.head.key)) {
+        const userStreams = this.#byUser.get(uid);
+        userStreams?.delete(stream);
+        if (userStreams?.size === 0) this.#byUser.delete(uid);
+      }
+      stream.isDirty = false;
+      this.#memory -= stream.memory;
+    }
   }
 
   change(stream: LiveStream, change: (stream: LiveStream) => void): void {
@@ -153,14 +169,16 @@ export class LiveStreams {
     }
   }
 
-  show(stream: LiveStream): void {
+  show(stream: LiveStream, event: PlacedEvent): void {
     const before = stream.memory;
-    stream.showEvent();
+    stream.showEvent(event);
     this.#memory += stream.memory - before;
   }
 
   markDirty(stream: LiveStream): void {
-    this.#dirty.add(stream);
+    if (stream.isDirty) return;
+    stream.isDirty = true;
+    this.#dirty.push(stream);
   }
 
   /**
@@ -195,7 +213,7 @@ export class LiveStreams {
   }
 
   startFlush() {
-    const streams = [...this.#dirty];
+    const streams = this.#dirty.filter(({ isDirty }) => isDirty);
     for (const stream of streams) stream.flushing = stream.shown;
     const rows = this.#rows;
     return {
@@ -212,12 +230,10 @@ export class LiveStreams {
 
   #finishFlush(streams: readonly LiveStream[]): void {
     for (const stream of streams) {
-      const { flushing, shown } = stream;
-      if (stream.isEndedBefore(flushing)) this.remove(stream);
-      else {
-        stream.isStoredActive = true;
-        if (shown === flushing) this.#dirty.delete(stream);
-      }
+      stream.isStoredActive = true;
+      if (stream.shown === stream.flushing) stream.isDirty = false;
     }
+    this.#removeAll(streams.filter((stream) => stream.isEndedBefore(stream.flushing)));
+    this.#dirty = this.#dirty.filter(({ isDirty }) => isDirty);
   }
 }

@@ -26,7 +26,7 @@ export function createCalls<Changes extends CallChanges>(
 ): <Result>(decide: Decision<Changes, Result>, bytes: number) => Promise<Result> {
   return (decide, bytes) =>
     new Promise((resolve, reject) => {
-      appends.enqueue(new QueuedCall(begin, decide, { resolve, reject }), bytes);
+      appends.enqueue(new QueuedCall(begin, decide, resolve, reject), bytes);
     });
 }
 
@@ -36,26 +36,26 @@ class QueuedCall<Changes extends CallChanges, Result> implements QueuedStep {
   readonly #resolve: (result: Result) => void;
   readonly reject: (error: BrokerError) => void;
   #changes: Changes | undefined;
-  #result: { readonly value: Result } | undefined;
+  #isDecided = false;
+  #result: Result | undefined;
 
   constructor(
     begin: (nowMs: number) => Changes,
     decide: Decision<Changes, Result>,
-    callbacks: {
-      readonly resolve: (result: Result) => void;
-      readonly reject: (error: BrokerError) => void;
-    },
+    resolve: (result: Result) => void,
+    reject: (error: BrokerError) => void,
   ) {
     this.#begin = begin;
     this.#decide = decide;
-    this.#resolve = callbacks.resolve;
-    this.reject = callbacks.reject;
+    this.#resolve = resolve;
+    this.reject = reject;
   }
 
   assign(nowMs: number): void {
     this.#changes = this.#begin(nowMs);
     try {
-      this.#result = { value: this.#decide(this.#changes) };
+      this.#result = this.#decide(this.#changes);
+      this.#isDecided = true;
     } catch (error) {
       // An unreadable row must not fail the other calls of the batch.
       if (!(error instanceof BrokerError) && !this.#changes.isEmpty) throw error;
@@ -65,7 +65,8 @@ class QueuedCall<Changes extends CallChanges, Result> implements QueuedStep {
 
   commit(publish: (event: ClusterEvent) => void): void {
     this.#changes?.commit(publish);
-    if (this.#result !== undefined) this.#resolve(this.#result.value);
+    // `Result` may include `undefined`, so `#isDecided` tells whether there is a result.
+    if (this.#isDecided) this.#resolve(this.#result as Result);
   }
 
   rollBack(): void {

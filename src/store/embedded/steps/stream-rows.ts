@@ -249,8 +249,9 @@ export class StreamRows {
     stream.showMessage();
     this.#visit(log, (event, index) => {
       const ending = event.type === STREAM_END ? log.shown?.closed : undefined;
-      stream.assign({ ...event, index, ending, state: stateAfter(ending) });
-      stream.showEvent();
+      const placed = { ...event, index, ending, state: stateAfter(ending) };
+      stream.assign(placed);
+      stream.showEvent(placed);
     });
   }
 

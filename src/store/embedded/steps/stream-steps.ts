@@ -14,6 +14,7 @@ import type { ClusterEvent } from "../../../broker/ports.ts";
 import type { StreamEvent } from "../../../broker/stream-event.ts";
 import { stateAfter } from "../../../broker/stream-fold.ts";
 import { eventOfRecord } from "../../../broker/stream-record.ts";
+import { withItem } from "../../../lib/short-list.ts";
 import type { EventLog } from "../engine/event-log.ts";
 import type { EventRecord } from "../engine/event-record.ts";
 import type { Memtable } from "../engine/memtable.ts";
@@ -47,13 +48,15 @@ interface AssignedEvent {
   readonly end: EventRecord | undefined;
 }
 
+const NO_EVENTS: readonly AssignedEvent[] = [];
+
 export type AppendTerms = Pick<AppendRecord, "producer" | "order">;
 
 export class StreamChanges {
   readonly #ports: StreamCallPorts;
   readonly nowMs: number;
   readonly #logs: LogChanges;
-  readonly #events: AssignedEvent[] = [];
+  #events = NO_EVENTS;
   #started: (AssignedStream & { readonly stream: LiveStream }) | undefined;
 
   constructor(ports: StreamCallPorts, nowMs: number, idleMs: number) {
@@ -128,7 +131,7 @@ export class StreamChanges {
     live.change(stream, () => stream.assign(event));
     stream.lastEventMs = live.now();
     const end = event.ending === undefined ? undefined : this.#assignEnd(stream, event.state);
-    this.#events.push({ stream, event, previousEventMs, end });
+    this.#events = withItem(this.#events, { stream, event, previousEventMs, end });
   }
 
   #assignEnd({ head }: LiveStream, state: string): EventRecord | undefined {
@@ -165,7 +168,7 @@ export class StreamChanges {
     this.#logs.commit(publish);
     for (const { stream, event, end } of this.#events) {
       if (event.index === 0) this.#commitMessage(publish);
-      live.show(stream);
+      live.show(stream, event);
       live.markDirty(stream);
       if (event.ending !== undefined) this.#ports.streamEnds.add(stream);
       if (end !== undefined) this.#ports.events.add(end);

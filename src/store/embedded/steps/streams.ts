@@ -67,10 +67,10 @@ export function createStreams(ports: StreamPorts): StreamStore & ChannelLogStore
   return {
     ...createStreamReads(ports),
 
-    async streamEvent(draft) {
-      const error = draftError(draft, maxStreamBytes);
-      if (error !== undefined) throw error;
-      if (rules.isStored(draft) && appends.lackOfRoom !== undefined) throw appends.lackOfRoom;
+    streamEvent(draft) {
+      const lackOfRoom = rules.isStored(draft) ? appends.lackOfRoom : undefined;
+      const error = draftError(draft, maxStreamBytes) ?? lackOfRoom;
+      if (error !== undefined) return Promise.reject(error);
       const bytes = draft.data.length + (draft.payload?.length ?? 0);
       return call((changes) => rules.event(draft, changes), bytes);
     },
