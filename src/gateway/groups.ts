@@ -15,12 +15,13 @@ import type { Cluster } from "../broker/ports.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import { piecesOf } from "../lib/pieces.ts";
 import { TimeSlice, Turns } from "../lib/time-slice.ts";
-import type { Codec, Frames } from "../protocol/protocol.ts";
+import type { Codec } from "../protocol/protocol.ts";
 import type { TopicPublisher } from "../transport/types.ts";
 import { Backlog, type Scope } from "./backlog.ts";
 import type { FanOutTurns } from "./fan-out-turns.ts";
 import { delivering } from "./rates.ts";
 import { type DeferredPush, type GroupPosition, publishFrames, type Session } from "./session.ts";
+import { SharedFrames } from "./shared-frames.ts";
 import { messagePush } from "./user-delivery.ts";
 
 /** Maximum time that work on one session's groups blocks the event loop before it yields. */
@@ -327,7 +328,7 @@ export class Group implements Scope {
     const { length } = event.data;
     const isLive = (member: Session) => member !== origin && !backlogs?.has(member);
     if (this.#takesTurns(length)) {
-      const frames = new Map<string, Frames>();
+      const frames = new SharedFrames();
       this.#sendInTurns(length, isLive, (member) => member.pushShared(push, frames));
     } else
       for (const format of this.#formats.values()) {

@@ -7,7 +7,6 @@
 import { channelSeenBy, GROUP_CHANNEL, type InboxCommand, type Message } from "../broker/model.ts";
 import type { Cluster, ClusterEvent, InboxStore } from "../broker/ports.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
-import type { Frames } from "../protocol/protocol.ts";
 import type { FanOut } from "./fan-out-turns.ts";
 import { concernOf, readJudged } from "./read-judged.ts";
 import {
@@ -17,6 +16,7 @@ import {
   type Session,
   type UnreadInbox,
 } from "./session.ts";
+import { SharedFrames } from "./shared-frames.ts";
 
 type CommandEvent = Extract<ClusterEvent, { readonly kind: "command" }>;
 
@@ -104,10 +104,10 @@ export function deliverCommand(
   },
 ): number {
   const isGroup = message.channel.type === GROUP_CHANNEL;
-  let frames = new Map<string, Frames>();
+  let frames = new SharedFrames();
   let pushed = 0;
   for (const { uid, inboxSeq } of copies) {
-    if (!isGroup) frames = new Map(); // each user sees the channel under the other user's uid
+    if (!isGroup) frames = new SharedFrames(); // each user sees the other user's uid as channel id
     for (const session of target.sessionsOf(uid)) {
       const push = pushOf(uid, inboxSeq, message);
       const isOrigin = session === target.origin;

@@ -21,6 +21,7 @@ import type { Codec, Frame, Frames, Push, Reply } from "../protocol/protocol.ts"
 import type { Connection, TopicPublisher, Upgrade } from "../transport/types.ts";
 import type { Rate } from "./rates.ts";
 import type { Reads } from "./reads.ts";
+import type { SharedFrames } from "./shared-frames.ts";
 import { type Resendable, Unacknowledged } from "./unacknowledged.ts";
 
 /**
@@ -255,11 +256,14 @@ export class Session {
   }
 
   /** Pushes frames encoded once for several sessions. `key` must include the wire format. */
-  pushShared(push: Push, encoded: Map<string, Frames>, key = this.codec.format): void {
+  pushShared(push: Push, encoded: SharedFrames, key = this.codec.format): void {
     if (this.codec.isPrivate) return this.push(push);
     if (this.rights !== undefined && !mayReceive(this.rights, push)) return;
-    const frames = encoded.get(key) ?? this.codec.encodePush(push);
-    encoded.set(key, frames);
+    let frames = encoded.get(key);
+    if (frames === undefined) {
+      frames = this.codec.encodePush(push);
+      encoded.set(key, frames);
+    }
     this.pushFrames(frames);
     this.#awaitAcks(push);
   }

@@ -4,9 +4,9 @@
 import { type ChannelEvent, channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
 import { mayRead } from "../broker/rights.ts";
-import type { Frames } from "../protocol/protocol.ts";
 import type { FanOut } from "./fan-out-turns.ts";
 import type { DeferredPush, Session } from "./session.ts";
+import { SharedFrames } from "./shared-frames.ts";
 
 type ConversationEvent = Extract<ClusterEvent, { readonly kind: "conversation" }>;
 
@@ -67,7 +67,7 @@ export function deliverEvent(
     if (sessions.length === 0) continue;
     const channel = channelSeenBy(uid, event);
     const push = { kind: "event", channel, event } as const;
-    const frames = new Map<string, Frames>();
+    const frames = new SharedFrames();
     for (const session of sessions) {
       if (session === origin) continue;
       count += 1;
@@ -91,7 +91,7 @@ export function deliverConversation(
   shown: (session: Session) => void,
 ): void {
   const push = { kind: "conversation", change, conversation } as const;
-  const frames = new Map<string, Frames>();
+  const frames = new SharedFrames();
   for (const session of sessionsOf(uid)) {
     if (!session.hasConnack || session.sessionId === origin) continue;
     session.pushShared(push, frames);
@@ -101,11 +101,11 @@ export function deliverConversation(
 
 /** Returns a push that encodes the message once for all sessions that see the same channel. */
 export function messagePush(message: Message): DeferredPush {
-  const frames = new Map<string, Frames>();
+  const frames = new SharedFrames();
   return (session) => pushMessage(session, message, frames);
 }
 
-function pushMessage(session: Session, message: Message, frames: Map<string, Frames>): void {
+function pushMessage(session: Session, message: Message, frames: SharedFrames): void {
   const { format, acknowledges } = session.codec;
   if (session.rights !== undefined && !mayRead(session.rights, channelSeenBy(session.uid, message)))
     return;
