@@ -184,8 +184,13 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
   }
 
   drained(): void {
-    if (this.#socket === undefined) return;
     this.measure();
+    this.#notifyDrained();
+  }
+
+  /** The caller must have measured the unread bytes. */
+  #notifyDrained(): void {
+    if (this.#socket === undefined) return;
     if (this.#endCode !== 0) return this.#context.gracefulCloses.drained(this.#socket);
     if (this.#lag !== NOT_LAGGING && this.bufferedBytes() <= this.#lagEndBytes)
       this.#lag = NOT_LAGGING;
@@ -225,7 +230,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
     if (this.#socket === undefined) return;
     this.#flush(this.#socket);
     this.checkBuffer();
-    if (this.#endCode === 0) this.drained();
+    if (this.#endCode === 0) this.#notifyDrained();
     if (this.#endCode === 0) this.#notifyLagging();
     else this.#notifyClosed();
   }

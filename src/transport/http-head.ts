@@ -2,6 +2,7 @@
 // and trailers. The same pass measures the size of the head and reads the headers for the handlers.
 
 import { isIPv4, isIPv6 } from "node:net";
+import { OrderedLookup } from "../lib/ordered-lookup.ts";
 import { FORWARDED_FOR } from "./client-addresses.ts";
 import type { DriverRequest, HeadProblem } from "./driver.ts";
 import type { HttpReply, ListenerSpec } from "./types.ts";
@@ -21,6 +22,8 @@ const LINE_BYTES = 4;
 /** Number of bytes of the request line without path and query, and of the empty line. */
 const FRAME_BYTES = "POST ? HTTP/1.1\r\n\r\n".length;
 const NONE = -1;
+/** Maximum number of headers whose names are remembered. */
+const MAX_REMEMBERED = 32;
 
 /**
  * Headers whose values are joined if they occur several times. All are lists except
@@ -62,9 +65,12 @@ export function refuseHead(
 
 export class HeadCheck {
   readonly #indexes = new Map<string, number>();
+  readonly #lookup: OrderedLookup<number>;
   readonly #values: string[] = [];
   readonly #counts: number[] = [];
   readonly #spec: HeadSpec;
+  /** Number of headers of the request that were recorded. */
+  #place = 0;
   #bytes = 0;
   /** Query of the last checked request, without the `?`. */
   query = "";
@@ -74,6 +80,7 @@ export class HeadCheck {
     this.#spec = spec;
     for (const name of [...CHECKED, ...names])
       if (!this.#indexes.has(name)) this.#indexes.set(name, this.#indexes.size);
+    this.#lookup = new OrderedLookup(this.#indexes, MAX_REMEMBERED);
     for (const _ of this.#indexes) {
       this.#values.push("");
       this.#counts.push(0);
@@ -86,7 +93,7 @@ export class HeadCheck {
    */
   readonly #record = (name: string, value: string): void => {
     this.#bytes += name.length + value.length + LINE_BYTES;
-    const index = this.#indexes.get(name);
+    const index = this.#lookup.get(name, this.#place++);
     if (index === undefined) return;
     const count = this.#counts[index] ?? 0;
     if (count === 0) this.#values[index] = value;
@@ -108,6 +115,7 @@ export class HeadCheck {
     }
     this.query = req.getQuery() ?? "";
     this.#bytes = path.length + this.query.length + FRAME_BYTES;
+    this.#place = 0;
     req.forEach(this.#record);
     if (this.#bytes > this.#spec.driver.maxHeadBytes)
       return refuseHead("too_large", "", this.#spec);

@@ -2,15 +2,19 @@
 // process.nextTick that is scheduled in a promise continuation runs after all other continuations.
 // The replies to one batch of requests are therefore written together.
 
+import { withItem } from "../lib/short-list.ts";
+
 export interface TurnTask {
   turnEnded(): void;
 }
 
 type Schedule = (run: () => void) => void;
 
+const NO_TASKS: readonly TurnTask[] = [];
+
 export class TurnEnd {
   readonly #schedule: Schedule;
-  #tasks: TurnTask[] = [];
+  #tasks = NO_TASKS;
 
   constructor(schedule: Schedule = process.nextTick) {
     this.#schedule = schedule;
@@ -18,15 +22,15 @@ export class TurnEnd {
 
   /** Schedules one call to `task.turnEnded()` per call to `add`. `turnEnded` must not throw. */
   add(task: TurnTask): void {
-    if (this.#tasks.length === 0) this.#schedule(() => this.#run());
-    this.#tasks.push(task);
+    if (this.#tasks.length === 0) this.#schedule(this.#run);
+    this.#tasks = withItem(this.#tasks, task);
   }
 
-  #run(): void {
+  readonly #run = (): void => {
     const tasks = this.#tasks;
-    this.#tasks = [];
+    this.#tasks = NO_TASKS;
     for (const task of tasks) task.turnEnded();
-  }
+  };
 }
 
 /**

@@ -1,0 +1,30 @@
+// A table whose names are looked up again and again in the same order, such as the headers of
+// requests. Comparing a name with the last name at the same place is faster than hashing it.
+
+/** Maximum length of a name that is remembered. Names come from clients. */
+const MAX_NAME_LENGTH = 64;
+
+export class OrderedLookup<Value> {
+  readonly #values: ReadonlyMap<string, Value>;
+  readonly #maxPlaces: number;
+  readonly #lastNames: string[] = [];
+  /** Result for each of `#lastNames`. */
+  readonly #lastValues: (Value | undefined)[] = [];
+
+  /** Remembers the names at the first `maxPlaces` places. `values` must not change. */
+  constructor(values: ReadonlyMap<string, Value>, maxPlaces: number) {
+    this.#values = values;
+    this.#maxPlaces = maxPlaces;
+  }
+
+  /** `place` counts the names that were looked up for the same request or object, from 0. */
+  get(name: string, place: number): Value | undefined {
+    if (this.#lastNames[place] === name) return this.#lastValues[place];
+    const value = this.#values.get(name);
+    if (place < this.#maxPlaces && name.length <= MAX_NAME_LENGTH) {
+      this.#lastNames[place] = name;
+      this.#lastValues[place] = value;
+    }
+    return value;
+  }
+}
