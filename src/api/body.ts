@@ -5,6 +5,7 @@ import { type Static, type TSchema, Type } from "typebox";
 import { Compile, type Validator } from "typebox/compile";
 import type { ErrorDetail } from "../broker/errors.ts";
 import { parseWithLongIntegers } from "../lib/long-numbers.ts";
+import { OrderedLookup } from "../lib/ordered-lookup.ts";
 import type { HttpReply, HttpRequest } from "../transport/types.ts";
 import { edgeReply, errorReply, unsupportedEncoding } from "./errors.ts";
 import {
@@ -120,18 +121,35 @@ const MAX_IGNORED = 8;
 /** Matches field names that are safe in a header. Other names are only counted. */
 const HEADER_SAFE = /^[\w.-]{1,64}$/;
 
-/** Fields of an object schema by name. The value is `null` for a field that is not an object. */
-type Fields = ReadonlyMap<string, Fields | null>;
+/** The fields of an object schema. The value of a field that is not an object is `null`. */
+class Fields {
+  readonly #lookup: OrderedLookup<Fields | null>;
+
+  constructor({ properties }: Type.TObject) {
+    const entries = Object.entries(properties);
+    const byName = new Map(entries.map(([name, inner]) => [name, fieldsOf(inner)]));
+    this.#lookup = new OrderedLookup(byName, byName.size);
+  }
+
+  /** Adds the paths of fields that are not in the schema to `ignored`. */
+  collectIgnored(value: object, path: string, ignored: string[]): void {
+    let place = 0;
+    for (const name in value) {
+      const nested = this.#lookup.get(name, place++);
+      if (nested === undefined) ignored.push(path + name);
+      else if (nested !== null)
+        nested.collectIgnored(Reflect.get(value, name), `${path}${name}.`, ignored);
+    }
+  }
+}
 
 function fieldsOf(schema: TSchema): Fields | null {
-  if (!Type.IsObject(schema)) return null;
-  const properties = Object.entries(schema.properties);
-  return new Map(properties.map(([name, inner]) => [name, fieldsOf(inner)]));
+  return Type.IsObject(schema) ? new Fields(schema) : null;
 }
 
 function ignoredFields(fields: Fields | null, value: unknown): string | undefined {
   const ignored: string[] = [];
-  if (fields !== null) collectIgnored(fields, value as object, "", ignored);
+  fields?.collectIgnored(value as object, "", ignored);
   return headerList(ignored);
 }
 
@@ -140,15 +158,6 @@ function headerList(ignored: readonly string[]): string | undefined {
   const names = ignored.filter((name) => HEADER_SAFE.test(name)).slice(0, MAX_IGNORED);
   const unnamed = ignored.length - names.length;
   return [...names, ...(unnamed > 0 ? [`${unnamed} more`] : [])].join(", ");
-}
-
-function collectIgnored(fields: Fields, value: object, path: string, ignored: string[]): void {
-  for (const name in value) {
-    const nestedFields = fields.get(name);
-    if (nestedFields === undefined) ignored.push(path + name);
-    else if (nestedFields !== null)
-      collectIgnored(nestedFields, Reflect.get(value, name), `${path}${name}.`, ignored);
-  }
 }
 
 /** Returns a message that, unlike the parser's, does not quote the body. */

@@ -35,7 +35,7 @@ export interface ApiPorts extends RoutePorts {
   /** Counterparts of `moreRows` for calls that request the `jindou` dialect. */
   readonly plainMoreRows: readonly ApiRoute[];
   readonly log: ApiLog;
-  readonly observe?: ApiMetrics["request"];
+  readonly requestCounter?: ApiMetrics["requestCounter"];
 }
 
 /**
@@ -43,12 +43,12 @@ export interface ApiPorts extends RoutePorts {
  * opens.
  */
 export function createHttpEndpoint(ports: ApiPorts): HttpEndpoint {
-  const { settings, dialect, managers, log, observe } = ports;
+  const { settings, dialect, managers, log, requestCounter } = ports;
   const guard = createGuard({ ...settings, managers });
   const table = createRoutes(ports, settings.maxSubscribersPerCall);
   const routesOf = (spoken: Dialect, moreRows: readonly ApiRoute[]) => {
     const rows = spoken.rows([...table, ...moreRows]);
-    const serve = createServe({ guard, dialect: spoken, log, observe });
+    const serve = createServe({ guard, dialect: spoken, log, requestCounter });
     return [...rows, openApiRoute(rows, settings, spoken)].map(serve);
   };
   const routes = routesOf(dialect, ports.moreRows);
@@ -100,13 +100,13 @@ function withJindou(routes: readonly HttpRoute[], plain: readonly HttpRoute[]): 
 export function createViewerEndpoint(
   ports: StreamRoutePorts &
     DurableStreamPorts &
-    Pick<ApiPorts, "channels" | "managers" | "log" | "observe"> & {
+    Pick<ApiPorts, "channels" | "managers" | "log" | "requestCounter"> & {
       readonly settings: Omit<ApiSettings, "requiresCredential">;
     },
 ): HttpEndpoint {
-  const { settings, managers, log, observe } = ports;
+  const { settings, managers, log, requestCounter } = ports;
   const guard = createGuard({ ...settings, managers, requiresCredential: true });
-  const serve = createServe({ guard, dialect: JINDOU, log, observe });
+  const serve = createServe({ guard, dialect: JINDOU, log, requestCounter });
   const routes = [createStreamRoute(ports, "viewers"), ...createDurableStreamRoutes(ports)];
   return {
     ...errorHandlers(JINDOU, () => JINDOU),

@@ -8,34 +8,29 @@ import type { Streams } from "../broker/streams.ts";
 import type { ApiMetrics } from "../observe/metrics.ts";
 
 export function measuredMessages(messages: Messages, metrics: ApiMetrics): Messages {
+  const rethrow = countingRefusals(metrics);
   return {
     ...messages,
     async send(input) {
       const startedMs = performance.now();
-      try {
-        const result = await messages.send(input);
-        metrics.sent(input.channel.type, performance.now() - startedMs);
-        return result;
-      } catch (error) {
-        if (error instanceof BrokerError) metrics.refused(error.code);
-        throw error;
-      }
+      const result = await messages.send(input).catch(rethrow);
+      metrics.sent(input.channel.type, performance.now() - startedMs);
+      return result;
     },
   };
 }
 
 /** Counts only rejected events, because the endpoint already counts all calls. */
 export function measuredStreams(streams: Streams, metrics: ApiMetrics): Streams {
-  return {
-    ...streams,
-    async post(input) {
-      try {
-        return await streams.post(input);
-      } catch (error) {
-        if (error instanceof BrokerError) metrics.refused(error.code);
-        throw error;
-      }
-    },
+  const rethrow = countingRefusals(metrics);
+  return { ...streams, post: (input) => streams.post(input).catch(rethrow) };
+}
+
+/** Returns a function that counts an error of the broker, and throws it again. */
+function countingRefusals(metrics: ApiMetrics): (error: unknown) => never {
+  return (error) => {
+    if (error instanceof BrokerError) metrics.refused(error.code);
+    throw error;
   };
 }
 

@@ -2,7 +2,7 @@
 // log a body, a token or a password.
 
 import { BrokerError } from "../broker/errors.ts";
-import type { ApiMetrics } from "../observe/metrics.ts";
+import type { ApiMetrics, RequestCounter } from "../observe/metrics.ts";
 import type { HttpReply, HttpRequest, HttpRoute } from "../transport/types.ts";
 import { ignoredParameters } from "./body.ts";
 import type { Dialect } from "./dialect.ts";
@@ -28,12 +28,12 @@ export function createServe({
   guard,
   dialect,
   log,
-  observe,
+  requestCounter,
 }: {
   readonly guard: Guard;
   readonly dialect: Dialect;
   readonly log: ApiLog;
-  readonly observe: ApiMetrics["request"] | undefined;
+  readonly requestCounter: ApiMetrics["requestCounter"] | undefined;
 }): (route: ApiRoute) => HttpRoute {
   const report = createReport(log);
   return (route) => {
@@ -46,7 +46,7 @@ export function createServe({
     const admitCaller = route.admit;
     const translate = (reply: HttpReply) => dialect.reply(reply, route);
     const adapt = dialect.adaptOf(route);
-    const context = { fail, translate, path, observe };
+    const context = { fail, translate, count: requestCounter?.(path) };
     const admit = namingIgnored(
       route,
       guarded(
@@ -80,31 +80,32 @@ function guarded<Result extends RouteReply | undefined>(
   {
     fail,
     translate,
-    path,
-    observe,
+    count,
   }: {
     readonly fail: (thrown: unknown) => HttpReply;
     readonly translate: (reply: HttpReply) => HttpReply;
-    readonly path: string;
-    readonly observe: ApiMetrics["request"] | undefined;
+    readonly count: RequestCounter | undefined;
   },
 ): Step<Result | HttpReply> {
+  const finish = (result: Result | HttpReply, startMs: number): Result | HttpReply => {
+    if (result === undefined) return result;
+    const reply = "opened" in result ? result : translate(result);
+    count?.(reply.status, performance.now() - startMs);
+    return reply;
+  };
   return (request) => {
     const startMs = performance.now();
-    const finish = (result: Result | HttpReply): Result | HttpReply => {
-      if (result === undefined) return result;
-      const reply = "opened" in result ? result : translate(result);
-      observe?.(path, reply.status, performance.now() - startMs);
-      return reply;
-    };
-    const finishFailed = (thrown: unknown) => finish(fail(thrown));
     let outcome: Result | Promise<Result>;
     try {
       outcome = step(request);
     } catch (thrown) {
-      return finishFailed(thrown);
+      return finish(fail(thrown), startMs);
     }
-    return outcome instanceof Promise ? outcome.then(finish, finishFailed) : finish(outcome);
+    if (!(outcome instanceof Promise)) return finish(outcome, startMs);
+    return outcome.then(
+      (result) => finish(result, startMs),
+      (thrown) => finish(fail(thrown), startMs),
+    );
   };
 }
 

@@ -23,10 +23,17 @@ export interface BusyChannel {
 interface Counter {
   key: ChannelKey;
   credit: number;
-  /** Minute of the newest slot, as of the last call to `advance`. */
+  /** Newest minute, as of the last call to `advance`. */
   minute: number;
+  /** Counts of the newest minute. */
+  newestMessages: number;
+  newestEvents: number;
   /** Minute in which the counter last counted a message or an event. */
   countedMinute: number;
+  /**
+   * Counts of the 14 minutes before the newest, indexed by the minute modulo `WINDOW_MINUTES`. The
+   * slot of the newest minute contains 0.
+   */
   readonly messages: Uint32Array;
   readonly events: Uint32Array;
 }
@@ -49,12 +56,12 @@ export class ChannelActivity {
 
   message(key: ChannelKey): void {
     const counter = this.#counterOf(key);
-    if (counter !== undefined) increment(counter.messages, counter.minute);
+    if (counter !== undefined) counter.newestMessages += 1;
   }
 
   event(key: ChannelKey): void {
     const counter = this.#counterOf(key);
-    if (counter !== undefined) increment(counter.events, counter.minute);
+    if (counter !== undefined) counter.newestEvents += 1;
   }
 
   /** Returns the channels with the most messages and events, busiest first. */
@@ -62,7 +69,11 @@ export class ChannelActivity {
     const minute = this.#minute();
     const channels = this.#ring.map((counter) => {
       advance(counter, minute);
-      return { key: counter.key, messages: sum(counter.messages), events: sum(counter.events) };
+      return {
+        key: counter.key,
+        messages: counter.newestMessages + sum(counter.messages),
+        events: counter.newestEvents + sum(counter.events),
+      };
     });
     const size = ({ messages, events }: BusyChannel) => messages + events;
     return channels
@@ -81,7 +92,7 @@ export class ChannelActivity {
     if (counter === undefined) return undefined;
     counter.credit += 1;
     counter.countedMinute = minute;
-    if (counter.minute !== minute) advance(counter, minute);
+    advance(counter, minute);
     return counter;
   }
 
@@ -89,7 +100,7 @@ export class ChannelActivity {
     if (this.#ring.length < MAX_CHANNELS) {
       const counter = {
         key,
-        ...{ credit: 0, minute, countedMinute: minute },
+        ...{ credit: 0, minute, newestMessages: 0, newestEvents: 0, countedMinute: minute },
         messages: new Uint32Array(WINDOW_MINUTES),
         events: new Uint32Array(WINDOW_MINUTES),
       };
@@ -110,26 +121,29 @@ export class ChannelActivity {
     counter.key = key;
     counter.credit = 0;
     counter.minute = minute;
+    counter.newestMessages = 0;
+    counter.newestEvents = 0;
     counter.messages.fill(0);
     counter.events.fill(0);
     return counter;
   }
 }
 
-/** Moves a counter's newest slot to `minute`, and clears the slots that it passes. */
+/** Moves a counter to `minute`, and clears the slots that it passes. */
 function advance(counter: Counter, minute: number): void {
+  if (minute === counter.minute) return;
+  const slot = counter.minute % WINDOW_MINUTES;
+  counter.messages[slot] = counter.newestMessages;
+  counter.events[slot] = counter.newestEvents;
+  counter.newestMessages = 0;
+  counter.newestEvents = 0;
   const passed = Math.min(minute - counter.minute, WINDOW_MINUTES);
   for (let at = 1; at <= passed; at += 1) {
-    const slot = (counter.minute + at) % WINDOW_MINUTES;
-    counter.messages[slot] = 0;
-    counter.events[slot] = 0;
+    const passedSlot = (counter.minute + at) % WINDOW_MINUTES;
+    counter.messages[passedSlot] = 0;
+    counter.events[passedSlot] = 0;
   }
   counter.minute = minute;
-}
-
-function increment(counts: Uint32Array, minute: number): void {
-  const slot = minute % WINDOW_MINUTES;
-  counts[slot] = (counts[slot] ?? 0) + 1;
 }
 
 function sum(counts: Uint32Array): number {

@@ -41,14 +41,16 @@ export interface GatewayMetrics {
 
 export interface ApiMetrics {
   /**
-   * Counts a request. `route` is the pattern of the path. The path itself would create a series for
-   * each id.
+   * Returns a function that counts a request of the route. `route` is the pattern of the path. The
+   * path itself would create a series for each id.
    */
-  request(route: string, status: number, ms: number): void;
+  requestCounter(route: string): RequestCounter;
   sent(channelType: number, ms: number): void;
   refused(code: string): void;
   login(outcome: "ok" | "failed" | "throttled"): void;
 }
+
+export type RequestCounter = (status: number, ms: number) => void;
 
 /** The metrics page for Prometheus. Its module is loaded at the first scrape. */
 interface MetricsPage {
@@ -187,25 +189,8 @@ function sentFrom(source: "socket" | "http", families: Families) {
 }
 
 function apiMetrics(families: Families): ApiMetrics {
-  const routes = new Map<string, RouteSeries>();
   return {
-    request(route, status, ms) {
-      let series = routes.get(route);
-      if (series === undefined) {
-        series = {
-          byStatus: new Map(),
-          duration: families.httpDuration.of(route),
-        };
-        routes.set(route, series);
-      }
-      let count = series.byStatus.get(status);
-      if (count === undefined) {
-        count = families.httpRequests.of(route, String(status));
-        series.byStatus.set(status, count);
-      }
-      count.add();
-      series.duration.observe(ms / 1000);
-    },
+    requestCounter: (route) => requestCounter(route, families),
     sent: sentFrom("http", families),
     refused: (code) => families.requestsRefused.of(code, "http").add(),
     login: (outcome) => families.logins.of(outcome).add(),
@@ -213,9 +198,20 @@ function apiMetrics(families: Families): ApiMetrics {
 }
 
 /**
- * Series of one route. The map by status avoids joining labels, which is slow, for each request.
+ * Returns a function that counts the requests of a route. It creates the route's series at the first
+ * request, and keeps the counts by status, because joining labels is slow.
  */
-interface RouteSeries {
-  readonly byStatus: Map<number, Cell>;
-  readonly duration: Histogram;
+function requestCounter(route: string, families: Families): RequestCounter {
+  const byStatus = new Map<number, Cell>();
+  let duration: Histogram | undefined;
+  return (status, ms) => {
+    let count = byStatus.get(status);
+    if (count === undefined) {
+      count = families.httpRequests.of(route, String(status));
+      byStatus.set(status, count);
+    }
+    duration ??= families.httpDuration.of(route);
+    count.add();
+    duration.observe(ms / 1000);
+  };
 }

@@ -134,7 +134,7 @@ export function createApi(
       },
     },
     log: apiLog(node),
-    observe: metrics.api.request,
+    requestCounter: metrics.api.requestCounter,
     settings: { ...settingsOf(node), requiresCredential: requiresCredential(config) },
   });
   const pages = pageRoutes({ readFile: readBuiltPage, demo, hasConsole });
@@ -216,7 +216,7 @@ export function createViewerApi(node: Node, managers: Managers): HttpEndpoint {
     settings: settingsOf(node),
     viewers: viewersOf(node),
     log: apiLog(node),
-    observe: node.metrics.api.request,
+    requestCounter: node.metrics.api.requestCounter,
   });
   return gatedHttp(endpoint, node);
 }

@@ -176,7 +176,7 @@ export async function startApi(
     managers: testing.managers,
     settings: allSettings,
     log: pino({ level: "trace" }, { write: (line) => void logged.push(line) }),
-    observe: (path, status) => observed.push([path, status]),
+    requestCounter: (path) => (status) => observed.push([path, status]),
   });
   const login = async (username = "admin", password = "right") => {
     const { token } = await testing.managers.login(username, password, "10.9.9.9");

@@ -43,10 +43,23 @@ t.test(
     let nowMs = 0;
     const activity = new ChannelActivity(() => nowMs);
     for (let at = 0; at < 1000; at += 1)
-      for (let n = 0; n < 10; n += 1) activity.message(`2:first-${at}`);
+      for (let n = 0; n < 10; n += 1) {
+        activity.message(`2:first-${at}`);
+        activity.event(`2:first-${at}`);
+      }
     for (; nowMs < 15 * MINUTE_MS; nowMs += MINUTE_MS) activity.busiest(5);
     t.same(activity.busiest(5), []);
     activity.message("2:new");
     t.same(activity.busiest(5), [{ key: "2:new", messages: 1, events: 0 }]);
   },
 );
+
+t.test("a channel that takes over a counter within the same minute starts from 0", async (t) => {
+  const activity = new ChannelActivity(() => 0);
+  for (let at = 0; at < 1000; at += 1) activity.event(`2:first-${at}`);
+  // Each of these messages takes a credit from one counter. The counters then have no credit.
+  for (let at = 0; at < 1000; at += 1) activity.message("2:new");
+  activity.message("2:new");
+  const counts = activity.busiest(5000).find(({ key }) => key === "2:new");
+  t.same(counts, { key: "2:new", messages: 1, events: 0 });
+});

@@ -186,17 +186,19 @@ t.test(
 
 t.test("control-plane requests are counted by route and status", async (t) => {
   const metrics = createMetrics({ version: "1", nodeId: "n1" });
-  metrics.api.request("/message/send", 200, 1);
-  metrics.api.request("/message/send", 200, 2);
-  metrics.api.request("/message/send", 403, 1);
+  const count = metrics.api.requestCounter("/message/send");
+  count(200, 1);
+  count(200, 2);
+  count(403, 1);
+  metrics.api.requestCounter("/message/send")(200, 1);
   metrics.api.refused("not_subscriber");
   metrics.api.login("throttled");
   const samples = await samplesOf(metrics);
   const requests = (status: number) =>
     samples.get(`jindou_http_requests_total{route="/message/send",status="${status}"}`);
-  t.equal(requests(200), 2);
+  t.equal(requests(200), 3);
   t.equal(requests(403), 1);
-  t.equal(samples.get('jindou_http_request_duration_seconds_count{route="/message/send"}'), 3);
+  t.equal(samples.get('jindou_http_request_duration_seconds_count{route="/message/send"}'), 4);
   t.equal(samples.get('jindou_manager_logins_total{outcome="throttled"}'), 1);
   t.equal(samples.get('jindou_requests_refused_total{code="not_subscriber",source="http"}'), 1);
 });
@@ -230,8 +232,8 @@ t.test("refused requests to every route leave room for the counts of later reque
   const metrics = createMetrics({ version: "1", nodeId: "n1" });
   for (let route = 0; route < 100; route++)
     for (const status of [400, 401, 403, 413, 429])
-      metrics.api.request(`/route${route}`, status, 1);
-  metrics.api.request("/route0", 200, 1);
+      metrics.api.requestCounter(`/route${route}`)(status, 1);
+  metrics.api.requestCounter("/route0")(200, 1);
   const samples = await samplesOf(metrics);
   t.equal(samples.get('jindou_http_requests_total{route="/route0",status="200"}'), 1);
 });
