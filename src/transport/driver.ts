@@ -6,7 +6,11 @@ export interface Driver {
   readonly name: "uws" | "portable";
   /** Name and version of the library, for the log and the metrics. */
   readonly library: string;
-  /** Value of the Keep-Alive header, or `undefined` if the driver adds the header itself. */
+  /**
+   * Value of the Keep-Alive header, or `undefined` if the driver adds the header itself. A driver
+   * with a value must write it without checks, because the transport adds the lines of other
+   * headers to it.
+   */
   readonly keepAlive: string | undefined;
   /**
    * True if the driver reports the first request of each connection. uWebSockets.js does not,

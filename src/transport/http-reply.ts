@@ -8,7 +8,7 @@ import type { HttpReply } from "./types.ts";
 
 /**
  * Writes a whole reply. The response must not be touched afterwards. `keepAlive` is the value of
- * the Keep-Alive header if the connection is kept.
+ * the Keep-Alive header (see `Driver.keepAlive`) if the connection is kept.
  */
 export type WriteReply = (res: DriverResponse, reply: HttpReply, keepAlive?: string) => void;
 
@@ -22,8 +22,8 @@ const STATUS_LINES: readonly string[] = Array.from(
 );
 
 export const writeReply: WriteReply = (res, reply, keepAlive) => {
-  writeHead(res, reply);
-  if (keepAlive !== undefined) res.writeHeader("keep-alive", keepAlive);
+  if (keepAlive === undefined) writeHead(res, reply);
+  else writeKeptHead(res, reply, keepAlive);
   if (reply.status === 204 || reply.status === 304) res.endWithoutBody();
   else res.end(reply.body);
 };
@@ -53,8 +53,8 @@ export const writeReplyAlone: WriteReply = (res, reply) => {
  * request.
  */
 export function writeHeadReply(res: DriverResponse, reply: HeadReply, keepAlive?: string): void {
-  writeHead(res, reply);
-  if (keepAlive !== undefined) res.writeHeader("keep-alive", keepAlive);
+  if (keepAlive === undefined) writeHead(res, reply);
+  else writeKeptHead(res, reply, keepAlive);
   res.endWithoutBody();
 }
 
@@ -76,6 +76,26 @@ export function writeHead(res: DriverResponse, { status, headers }: HeadReply): 
     const value = headers[name];
     if (value !== undefined) res.writeHeader(name, value);
   }
+}
+
+/** The last headers that were joined, and the result. Most replies have the same headers. */
+let joinedHeaders: HeadReply["headers"];
+let joinedValue = "";
+
+/**
+ * Writes the head of a reply after which the connection is kept. A call to the library costs more
+ * than the bytes of a header, so all headers are written with the value of the first one.
+ */
+function writeKeptHead(res: DriverResponse, reply: HeadReply, keepAlive: string): void {
+  const { status, headers } = reply;
+  if (status !== 200) res.writeStatus(STATUS_LINES[status] ?? `${status} Unknown`);
+  if (headers !== joinedHeaders || joinedValue === "") {
+    joinedValue = keepAlive;
+    for (const name in headers)
+      if (headers[name] !== undefined) joinedValue += `\r\n${name}: ${headers[name]}`;
+    joinedHeaders = headers;
+  }
+  res.writeHeader("keep-alive", joinedValue);
 }
 
 /** Adds a header if it is absent. `name` must be in lower case. */
