@@ -60,7 +60,7 @@ COPY config ./config
 # newer): an older one does not start with it. docs/operations.md (systemd) describes the other
 # option.
 RUN if node --disable-sigusr1 --version 2>/dev/null; then flag=' --disable-sigusr1'; else flag=; fi \
- && printf '#!/bin/sh\nexec node --initial-old-space-size=64%s /app/dist/main.js "$@"\n' "$flag" \
+ && printf '#!/bin/sh\nexec node --initial-old-space-size=64 --min-semi-space-size=16%s /app/dist/main.js "$@"\n' "$flag" \
       > /usr/local/bin/start-jindou \
  && chmod 755 /usr/local/bin/start-jindou
 # For `docker exec jindou jindou health` and the other commands that call the node.

@@ -82,17 +82,19 @@ t.test("the image starts on a Node.js with and without --disable-sigusr1", async
   const withOption = readFileSync(await startScript(t, newer), "utf8");
   t.match(
     withOption,
-    /^exec node --initial-old-space-size=\d+ --disable-sigusr1 \S*\/dist\/main\.js "\$@"$/m,
+    /^exec node --initial-old-space-size=\d+ --min-semi-space-size=\d+ --disable-sigusr1 \S*\/dist\/main\.js "\$@"$/m,
   );
 });
 
 t.test(
   "the image, the systemd unit and npm start give the heap the same initial size",
   async (t) => {
+    const options = /\bnode .*(--initial-old-space-size=\d+ --min-semi-space-size=\d+)/;
     const sizes = ["Dockerfile", "docs/operations.md", "package.json"].map(
-      (page) => /\bnode .*--initial-old-space-size=(\d+)/.exec(readPage(page))?.[1],
+      (page) => options.exec(readPage(page))?.[1],
     );
-    t.same(sizes, ["64", "64", "64"]);
+    const size = "--initial-old-space-size=64 --min-semi-space-size=16";
+    t.same(sizes, [size, size, size]);
   },
 );
 
