@@ -52,11 +52,17 @@ t.test("docs/architecture.md names all keys and the format of the data in Redis"
   t.ok(text.includes(`has the number ${format}.`), `the page names format ${format}`);
   const layout = readPage("src/store/redis/ports.ts");
   const keys = [
-    ...layout.matchAll(/^\/\/ {3}(\w+)(?::<hash>)? +(?:HASH|STREAM|ZSET|STRING|SET) /gm),
-  ];
+    ...layout.matchAll(/^\/\/ {3}(\w+(?::<\w+>)?) +(?:HASH|STREAM|ZSET|STRING|SET) /gm),
+  ].map(([, name = ""]) => name);
   t.ok(keys.length > 30);
+  t.ok(keys.includes("lease:<task>"));
+  const shared = SOURCES.filter((file) => file.endsWith(".ts"))
+    .flatMap((file) => [...readPage(`src/${file}`).matchAll(/\bshared\(\s*["`](\w+)/g)])
+    .map(([, name = ""]) => name);
+  t.ok(shared.includes("migrating"));
+  const isNamed = (name: string) => new RegExp(`\`${name}(?:[\`:])`).test(text);
   t.same(
-    keys.map(([, name]) => name).filter((name) => !new RegExp(`\`${name}\\b`).test(text)),
+    [...keys, ...shared].filter((name) => !isNamed(name)),
     [],
   );
 });
