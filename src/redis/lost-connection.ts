@@ -38,15 +38,20 @@ export class Connections {
 }
 
 /**
- * Resolves when a call that was sent on the connection can no longer run: at `untilMs`
+ * Resolves when a call that was sent on the connection can no longer run: after `untilMs`
  * (`performance.now()`), or earlier if the server has closed the connection.
  */
 export async function cannotRun(
   connection: Connection | undefined,
   untilMs: number,
 ): Promise<void> {
-  const closed = connection?.closed.promise ?? new Promise(() => {});
-  await waitAtMost(closed, Math.max(0, untilMs - performance.now()));
+  let isClosed = false;
+  const closed = (connection?.closed.promise ?? new Promise(() => {})).then(() => {
+    isClosed = true;
+  });
+  // A timer of Node.js may fire up to a millisecond early.
+  while (!isClosed && performance.now() <= untilMs)
+    await waitAtMost(closed, Math.ceil(untilMs - performance.now()));
 }
 
 /** Reads the connection's filters. Without them, `cannotRun` resolves at `untilMs`. */

@@ -28,8 +28,9 @@ local function run_turn(_, arguments)
   args, numbers, topic_end, text_at, number_at = arguments, arguments[2], arguments[3], FIRST_TEXT, 1
   if not call then take_globals() end
   local time = call('TIME')
-  server_now = math.floor(time[1] * 1000 + time[2] / 1000)
-  if server_now > tonumber(deadline) then return redis.error_reply('LATE The call arrived after its deadline') end
+  local exact_now = time[1] * 1000 + time[2] / 1000
+  if exact_now > tonumber(deadline) then return redis.error_reply('LATE The call arrived after its deadline') end
+  server_now = math.floor(exact_now)
   local cluster
   now, cluster, max_bytes, max_records, max_producers, window, retention, max_messages, max_stream_bytes = struct_unpack('>dBddddddd', settings)
   is_cluster = cluster == 1
