@@ -90,12 +90,21 @@ function writeKeptHead(res: DriverResponse, reply: HeadReply, keepAlive: string)
   const { status, headers } = reply;
   if (status !== 200) res.writeStatus(STATUS_LINES[status] ?? `${status} Unknown`);
   if (headers !== joinedHeaders || joinedValue === "") {
-    joinedValue = keepAlive;
-    for (const name in headers)
-      if (headers[name] !== undefined) joinedValue += `\r\n${name}: ${headers[name]}`;
+    joinedValue = joinHeaders(headers, keepAlive);
     joinedHeaders = headers;
   }
   res.writeHeader("keep-alive", joinedValue);
+}
+
+function joinHeaders(headers: HeadReply["headers"], first: string): string {
+  let lines = first;
+  for (const name in headers) {
+    const value: unknown = headers[name];
+    if (value === undefined) continue;
+    if (typeof value !== "string") throw new TypeError(`The header ${name} is not a string`);
+    lines += `\r\n${name}: ${value}`;
+  }
+  return lines;
 }
 
 /** Adds a header if it is absent. `name` must be in lower case. */
