@@ -191,7 +191,11 @@ export class Measurement {
         );
     const rate = rowOf(planned, { unit: planned.unit, isLowerBetter: false }, rates);
     if (planned.work.kind !== "connect") return rate.figures.length > 0 ? [rate] : [];
-    const memory = { ...planned, id: "memory", title: "memory of an idle connection" };
+    const memory = {
+      ...planned,
+      id: "memory",
+      title: "memory of an idle connection (less is better)",
+    };
     return [rate, rowOf(memory, { unit: "bytes", isLowerBetter: true }, memories)].filter(
       ({ figures }) => figures.length > 0,
     );
