@@ -1,6 +1,6 @@
-// Functions that write a reply to an open HTTP response. Keeps no state. A writer is called once
-// per response, while the response is corked, and ends the response. `writeReplyAlone` ends it in
-// the next turn.
+// Functions that write a reply to an open HTTP response. A writer is called once per response, while
+// the response is corked, and ends the response. `writeReplyAlone` ends it in the next turn. State:
+// the last headers that were joined.
 
 import { STATUS_CODES } from "node:http";
 import type { DriverResponse } from "./driver.ts";
@@ -22,8 +22,7 @@ const STATUS_LINES: readonly string[] = Array.from(
 );
 
 export const writeReply: WriteReply = (res, reply, keepAlive) => {
-  if (keepAlive === undefined) writeHead(res, reply);
-  else writeKeptHead(res, reply, keepAlive);
+  writeHead(res, reply, keepAlive);
   if (reply.status === 204 || reply.status === 304) res.endWithoutBody();
   else res.end(reply.body);
 };
@@ -53,8 +52,7 @@ export const writeReplyAlone: WriteReply = (res, reply) => {
  * request.
  */
 export function writeHeadReply(res: DriverResponse, reply: HeadReply, keepAlive?: string): void {
-  if (keepAlive === undefined) writeHead(res, reply);
-  else writeKeptHead(res, reply, keepAlive);
+  writeHead(res, reply, keepAlive);
   res.endWithoutBody();
 }
 
@@ -69,9 +67,21 @@ export function writeHeadReplyAndClose(res: DriverResponse, reply: HeadReply): v
   res.end("", true);
 }
 
-/** Writes the status and the headers. The body must follow in the same cork. */
-export function writeHead(res: DriverResponse, { status, headers }: HeadReply): void {
+/**
+ * Writes the status and the headers. The body must follow in the same cork. With `keepAlive`, all
+ * headers are written with the value of the first one, because a call to the library costs more
+ * than the bytes of a header.
+ */
+export function writeHead(
+  res: DriverResponse,
+  { status, headers }: HeadReply,
+  keepAlive?: string,
+): void {
   if (status !== 200) res.writeStatus(STATUS_LINES[status] ?? `${status} Unknown`);
+  if (keepAlive !== undefined) {
+    res.writeHeader("keep-alive", keptHeaders(headers, keepAlive));
+    return;
+  }
   for (const name in headers) {
     const value = headers[name];
     if (value !== undefined) res.writeHeader(name, value);
@@ -82,18 +92,12 @@ export function writeHead(res: DriverResponse, { status, headers }: HeadReply): 
 let joinedHeaders: HeadReply["headers"];
 let joinedValue = "";
 
-/**
- * Writes the head of a reply after which the connection is kept. A call to the library costs more
- * than the bytes of a header, so all headers are written with the value of the first one.
- */
-function writeKeptHead(res: DriverResponse, reply: HeadReply, keepAlive: string): void {
-  const { status, headers } = reply;
-  if (status !== 200) res.writeStatus(STATUS_LINES[status] ?? `${status} Unknown`);
+function keptHeaders(headers: HeadReply["headers"], keepAlive: string): string {
   if (headers !== joinedHeaders || joinedValue === "") {
     joinedValue = joinHeaders(headers, keepAlive);
     joinedHeaders = headers;
   }
-  res.writeHeader("keep-alive", joinedValue);
+  return joinedValue;
 }
 
 function joinHeaders(headers: HeadReply["headers"], first: string): string {

@@ -5,6 +5,28 @@ import { t } from "../support/suite.ts";
 import { bodyText, get, post, serve } from "./http-calls.ts";
 import { HOST, IS_PORTABLE, RawClient, text, until } from "./support.ts";
 
+t.test("each reply on a kept connection has its own headers", async (t) => {
+  const shared = { "x-one": "1", "x-two": "2" };
+  const replies: readonly HttpReply[] = [
+    { status: 200, headers: shared, body: "" },
+    { status: 200, headers: { ...shared, "x-three": "3" }, body: "" },
+    { status: 202, headers: shared, body: "" },
+    { status: 200, body: "" },
+  ];
+  const { call } = await serve(
+    t,
+    replies.map((reply, at) => get(`/${at}`, () => reply)),
+  );
+  for (const at of [0, 0, 1, 1, 0, 2, 3, 3, 0]) {
+    const { status, headers } = await call(`/${at}`);
+    const sent = Object.fromEntries([...headers].filter(([name]) => name.startsWith("x-")));
+    t.same(
+      { status, headers: sent },
+      { status: replies[at]?.status, headers: replies[at]?.headers ?? {} },
+    );
+  }
+});
+
 t.test("a handler gets the whole call, and its reply is sent", async (t) => {
   let received: HttpRequest | undefined;
   let address = "";
