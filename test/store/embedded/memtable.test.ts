@@ -3,7 +3,11 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
+import { STREAM_START } from "../../../src/broker/model.ts";
+import { appendOf, draftOf as draftOfLog, free } from "../../contract/log-fixture.ts";
 import { codeOf, draftOf } from "../../contract/store-fixture.ts";
+import { eventOf } from "../../contract/store-stream-fixture.ts";
+import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { t } from "../../support/suite.ts";
 import { openStore, seqsIn, testFolder } from "./folder.ts";
 
@@ -52,6 +56,22 @@ t.test(
       const isEmpty = store.stats().memtableRecords === 0;
       t.equal(isEmpty, isFlushed, `10 messages of ${payloadBytes} bytes`);
     }
+  },
+);
+
+t.test(
+  "logs and streams that fill a quarter of their limits are flushed after a fifth of the interval",
+  async (t) => {
+    const over = { checkpointMs: 5000, logs: { ...LOG_LIMITS, maxActiveBytes: 100_000 } };
+    const withLog = await openStore(t, testFolder(t), over);
+    await withLog.createLog(free("log"), draftOfLog());
+    await withLog.appendLog(free("log"), appendOf(["x".repeat(30_000)]));
+    const streams = { checkpointMs: 5000, maxActiveStreamBytes: 100_000 };
+    const withStream = await openStore(t, testFolder(t), streams);
+    await withStream.streamEvent(eventOf(STREAM_START, "x".repeat(20_000)));
+    await setTimeout(2500);
+    t.equal(withLog.stats().memtableRecords, 0, "logs");
+    t.equal(withStream.stats().memtableRecords, 0, "streams");
   },
 );
 
