@@ -54,7 +54,7 @@ export async function cannotRun(
     await waitAtMost(closed, Math.ceil(untilMs - performance.now()));
 }
 
-/** Reads the connection's filters. Without them, `cannotRun` resolves at `untilMs`. */
+/** Reads the connection's filters. Without them, `cannotRun` resolves after `untilMs`. */
 async function identify(client: Redis, connection: Connection): Promise<void> {
   try {
     const info = String(await send(client, "client", ["info"], {}));

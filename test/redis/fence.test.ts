@@ -5,6 +5,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { RedisLink } from "../../src/redis/link.ts";
+import { cannotRun } from "../../src/redis/lost-connection.ts";
 import { loadScript, READ_COMMANDS } from "../../src/redis/script.ts";
 import { codeOf } from "../contract/store-fixture.ts";
 import { redisSettings, startRedis, startRedisCluster } from "../support/redis.ts";
@@ -83,6 +84,21 @@ t.test("a write that reaches the server after its deadline changes nothing", asy
   t.equal(await raw.get("late"), null, "the write did not run later");
   while ((await codeOf(link.write("set", "in-time", "1"))) !== undefined) await pause(20);
   t.equal(await raw.get("in-time"), "1", "the next write runs");
+});
+
+t.test("a call counts as unable to run only after its deadline", async (t) => {
+  // Timers of Node.js fire early, which shows only with fractions of milliseconds.
+  const delays = await Promise.all(
+    Array.from({ length: 100 }, async (_, i) => {
+      const untilMs = performance.now() + 3 + i / 7;
+      await cannotRun(undefined, untilMs);
+      return performance.now() - untilMs;
+    }),
+  );
+  t.same(
+    delays.filter((ms) => ms <= 0),
+    [],
+  );
 });
 
 t.test(
