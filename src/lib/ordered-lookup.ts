@@ -17,7 +17,10 @@ export class OrderedLookup<Value> {
     this.#maxPlaces = maxPlaces;
   }
 
-  /** `place` counts the names that were looked up for the same request or object, from 0. */
+  /**
+   * Returns the value of `name`, or `undefined` if there is none. `place` is the number of names that
+   * were looked up before it for the same request or object.
+   */
   get(name: string, place: number): Value | undefined {
     if (this.#lastNames[place] === name) return this.#lastValues[place];
     const value = this.#values.get(name);
