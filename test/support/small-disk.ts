@@ -18,6 +18,8 @@ const FILLER = "filler";
 export interface SmallDisk {
   /** Path of the disk, as the processes in the namespace see it. */
   readonly path: string;
+  /** The same folder, as this process sees it. */
+  readonly hostPath: string;
   /** Words in front of a command that start it in the namespace. */
   readonly prefix: readonly string[];
   /** Free bytes of the disk. */
@@ -66,6 +68,7 @@ export async function mountSmallDisk(
   };
   return {
     path,
+    hostPath: outside,
     prefix: ["nsenter", `--mount=/proc/${holder.pid}/ns/mnt`, `--wd=${ROOT}`, "--"],
     freeBytes,
     fill(leftBytes = 0) {

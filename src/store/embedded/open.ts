@@ -444,6 +444,7 @@ async function openOwned(
   try {
     await outbox.recover();
     await checkpoint.runFirst();
+    await tables.space.measure(); // the checkpoint may have used the room that the next writes need
   } catch (error) {
     outbox.close();
     wal.close();

@@ -1,11 +1,12 @@
 // The embedded store passes the session contract with a cluster of one node. Further tests cover
 // the order of logins, a clock that is set back, a full disk, and a publisher that throws.
 
-import { setTimeout as pause } from "node:timers/promises";
+import { join } from "node:path";
 import type { SessionRecord } from "../../../src/broker/model.ts";
 import { sessionOf, sessionsOf } from "../../contract/cluster-fixture.ts";
 import { sessionContract } from "../../contract/sessions.ts";
 import { codeOf, draftOf, group } from "../../contract/store-fixture.ts";
+import { mountSmallDisk } from "../../support/small-disk.ts";
 import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
 import { openStore, testFolder } from "./folder.ts";
@@ -96,17 +97,16 @@ t.test("a full disk does not prevent a main device from reconnecting", async (t)
 });
 
 t.test("a main session can be ended on a full disk", async (t) => {
-  // With this limit every disk counts as small. The messages in the memtable then need more room
-  // than the store has reserved so far, also when the node is closed.
-  const limits = { maxMemtableBytes: 2 ** 50, onError() {} };
-  const { directory, store, events } = await startSingleNode(t, limits);
+  const disk = await mountSmallDisk(t, 32);
+  const path = join(disk.hostPath, "store");
+  const { directory, store, events } = await startSingleNode(t, { onError() {} }, path);
   const session: SessionRecord = {
     ...{ sessionId: "s1", nodeId: "n1", uid: "u", flag: 0, level: 1 },
     ...{ deviceId: "phone", tokenTag: "" },
   };
-  while ((await codeOf(directory.login(session))) !== undefined) await pause(10);
+  await directory.login(session);
   const payload = new Uint8Array(1_000_000);
-  await Promise.all(Array.from({ length: 40 }, () => store.append(draftOf({ payload }))));
+  while ((await codeOf(store.append(draftOf({ payload })))) !== "disk_full");
   t.equal(await codeOf(store.createChannel(group("g"), [])), "disk_full");
   await store.endSession(session, "kicked");
   t.same(await sessionsOf(store, "u"), []);

@@ -13,11 +13,12 @@ import { openStore, testFolder } from "./folder.ts";
 export async function startSingleNode(
   t: Test,
   over: Partial<EmbeddedOptions> = {},
+  path = testFolder(t),
 ): Promise<ContractNode> {
   const events: ClusterEvent[] = [];
   const cluster = new SingleNode("n1");
   const publisher = cluster;
-  const store = await openStore(t, testFolder(t), { publisher, ...over });
+  const store = await openStore(t, path, { publisher, ...over });
   const onError = (error: unknown) => {
     throw error;
   };

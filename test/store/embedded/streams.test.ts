@@ -1,7 +1,6 @@
 // Streams with size limits, failed writes, slow disks and a retention time.
 
 import { join } from "node:path";
-import { setTimeout as pause } from "node:timers/promises";
 import { open, type RootDatabase } from "lmdb";
 import type { Test } from "tap";
 import { LOG_START } from "../../../src/broker/log-frame.ts";
@@ -12,6 +11,7 @@ import { appendOf, free, draftOf as logDraftOf } from "../../contract/log-fixtur
 import { FORK_RETENTION_S, forksOfRemovedStreams } from "../../contract/store-channel-logs.ts";
 import { codeOf, draftOf, retryOf, StoreFixture } from "../../contract/store-fixture.ts";
 import { eventOf, KEY, TOOL } from "../../contract/store-stream-fixture.ts";
+import { mountSmallDisk } from "../../support/small-disk.ts";
 import { t } from "../../support/suite.ts";
 import { brittleDatabase } from "./brittle-database.ts";
 import { brittleFiles } from "./brittle-files.ts";
@@ -369,12 +369,11 @@ t.test(
   "a stream whose producer is refused because the disk is full is not interrupted",
   async (t) => {
     const time = { nowMs: Date.UTC(2026, 0, 1) };
-    // With this limit, every disk counts as small, so the messages below need more room than the
-    // store has reserved.
-    const limits = { maxMemtableBytes: 2 ** 50, clock: () => time.nowMs, onError() {} };
-    const store = await openStore(t, testFolder(t), limits);
+    const disk = await mountSmallDisk(t, 32);
+    const path = join(disk.hostPath, "store");
+    const store = await openStore(t, path, { clock: () => time.nowMs, onError() {} });
     const { start } = producer(store);
-    while ((await codeOf(start())) !== undefined) await pause(10);
+    await start();
     time.nowMs += 60_000;
     const payload = new Uint8Array(1_000_000);
     while ((await codeOf(store.append(draftOf({ payload })))) !== "disk_full");

@@ -1,7 +1,8 @@
 // Prevents LMDB from running out of disk space. If the disk is full, a write of lmdb 3.5.6 can
 // report success although its rows are missing, never settle, or corrupt the heap. While the disk
 // has little free space, the data file is kept larger than LMDB needs. The unused end of the file
-// is its *room*. New data is accepted only if it fits into the room.
+// is its *room*. New data is accepted only if it fits into the room, or if the room and the free
+// space together exceed it by `SPARE_BYTES`, which bridges the time until the room is extended.
 
 import { closeSync, fstatSync, openSync, statfsSync, writeSync } from "node:fs";
 import { join } from "node:path";
@@ -11,7 +12,7 @@ import { DATA_FILE } from "./data-folder.ts";
 const MIB = 1024 * 1024;
 /**
  * No space is reserved while the disk has at least this many free bytes, plus four times
- * `maxMemtableBytes`. Other programs are assumed to write fewer bytes between two measurements.
+ * `maxMemtableBytes`. This suffices for the largest memtable and `SPARE_BYTES`.
  */
 const PLENTY_BYTES = 512 * MIB;
 /** Space for the pages of open transactions. LMDB copies every page that it changes. */
@@ -23,6 +24,11 @@ const PAGES_BYTES = 8 * MIB;
 const ROOM_PER_BYTE = 3;
 const ROOM_PER_RECORD = 1024;
 const GROWTH_BYTES = 4 * MIB;
+/**
+ * Free bytes that must remain after the memtable has been written. Other programs are assumed to
+ * write fewer bytes until the room has been extended.
+ */
+const SPARE_BYTES = 64 * MIB;
 /** Number of unused bytes in the data file below which even flushes and removals are rejected. */
 const MIN_ROOM_BYTES = 2 * MIB;
 const WAL_BYTES = 2 * MIB;
@@ -106,7 +112,16 @@ export class DiskSpace {
 
   get #hasNoRoom(): boolean {
     if (!this.#isTight) return false;
-    return this.#freeBytes < WAL_BYTES || this.#roomBytes < this.#neededBytes();
+    return this.#freeBytes < WAL_BYTES || this.#hasLessThan(this.#neededBytes());
+  }
+
+  /**
+   * Returns true if the room has fewer than `bytes` bytes, and the room and the free space together
+   * have fewer than `bytes + SPARE_BYTES`.
+   */
+  #hasLessThan(bytes: number): boolean {
+    if (this.#roomBytes >= bytes) return false;
+    return this.#roomBytes + this.#freeBytes < bytes + SPARE_BYTES;
   }
 
   async start(users: DiskSpaceUsers): Promise<void> {
@@ -151,7 +166,7 @@ export class DiskSpace {
     if (this.#failure !== undefined) throw this.#failure;
     if (this.#isResting) this.#wake();
     if (!this.#isTight) return;
-    const isRejected = purpose === "store" ? this.#hasNoRoom : this.#roomBytes < MIN_ROOM_BYTES;
+    const isRejected = purpose === "store" ? this.#hasNoRoom : this.#hasLessThan(MIN_ROOM_BYTES);
     if (isRejected) throw diskFull();
   }
 
@@ -177,15 +192,10 @@ export class DiskSpace {
 
   async measure(): Promise<void> {
     if (this.#users === undefined || this.#fd === undefined) return;
-    const { bavail, blocks, bsize } = statfsSync(this.#ports.folder);
-    this.#freeBytes = bavail * bsize;
-    this.#diskBytes = blocks * bsize;
+    this.#measureSpace(this.#fd);
     this.#isTight = this.#freeBytes < PLENTY_BYTES + 4 * this.#users.maxMemtableBytes;
     this.#checkProgress();
-    if (this.#isTight) {
-      this.#measureRoom(this.#fd);
-      if (this.#roomBytes < this.#neededBytes() + GROWTH_BYTES) await this.#grow();
-    }
+    if (this.#isTight && this.#isRoomSmall) await this.#grow();
     this.#report();
   }
 
@@ -194,20 +204,35 @@ export class DiskSpace {
     return PAGES_BYTES + ROOM_PER_BYTE * bytes + ROOM_PER_RECORD * records;
   }
 
-  #measureRoom(fd: number): void {
+  get #isRoomSmall(): boolean {
+    return this.#roomBytes < this.#neededBytes() + GROWTH_BYTES;
+  }
+
+  #measureSpace(fd: number): void {
+    const { bavail, blocks, bsize } = statfsSync(this.#ports.folder);
+    this.#freeBytes = bavail * bsize;
+    this.#diskBytes = blocks * bsize;
     this.#roomBytes = fstatSync(fd).size - this.#ports.usedBytes();
   }
 
   #grow(): Promise<void> {
-    this.#growing ??= this.#append().finally(() => {
+    this.#growing ??= this.#extendRoom().finally(() => {
       this.#growing = undefined;
     });
     return this.#growing;
   }
 
+  /** Extends the room until it is large enough or the disk has no more space. */
+  async #extendRoom(): Promise<void> {
+    while (this.#isRoomSmall && this.#freeBytes >= GROWTH_BYTES + WAL_BYTES) {
+      const before = this.#roomBytes;
+      await this.#append();
+      if (this.#roomBytes <= before) return;
+    }
+  }
+
   /** Appends zeros in a write transaction, so that LMDB cannot extend the file in the meantime. */
   async #append(): Promise<void> {
-    if (this.#freeBytes < GROWTH_BYTES + WAL_BYTES) return;
     try {
       await this.#users?.runExclusively(() => {
         if (this.#fd === undefined) return;
@@ -218,7 +243,7 @@ export class DiskSpace {
     } catch {
       // The disk may be full. The measurement below shows by how much the file has grown.
     }
-    if (this.#fd !== undefined) this.#measureRoom(this.#fd);
+    if (this.#fd !== undefined) this.#measureSpace(this.#fd);
   }
 
   /**
