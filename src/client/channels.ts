@@ -9,6 +9,7 @@ import {
   channelKey,
   type Message,
 } from "../broker/model.ts";
+import { LinkedMap } from "../lib/linked-map.ts";
 import type { ResumePoint } from "../protocol/protocol.ts";
 import type { Cursor } from "./api.ts";
 import type { Connack, RequestFunction } from "./connection.ts";
@@ -24,7 +25,7 @@ const MAX_CHANNELS = 10_000;
 
 export class Channels {
   readonly #ports: ChannelsPorts;
-  readonly #sequencers = new Map<ChannelKey, Sequencer>();
+  readonly #sequencers = new LinkedMap<ChannelKey, Sequencer>();
   #resumed = new Set<ChannelKey>();
   /**
    * Newest message id at the first connect. Raised when a channel is evicted. In a channel without
@@ -53,7 +54,7 @@ export class Channels {
   }
 
   cursors(): readonly Cursor[] {
-    return [...this.#sequencers.values()].flatMap(({ cursor }) => cursor ?? []);
+    return [...this.#sequencers].flatMap(([, { cursor }]) => cursor ?? []);
   }
 
   opened({ newestId, resume }: Connack): void {
@@ -68,19 +69,19 @@ export class Channels {
     );
     if (isFirst && !isPartial) return;
     this.#isCatchingUp = true;
-    for (const sequencer of this.#sequencers.values()) sequencer.hold();
+    for (const [, sequencer] of this.#sequencers) sequencer.hold();
     void this.#catchUp(isPartial);
   }
 
   lost(): void {
     this.#epoch += 1;
     this.#isCatchingUp = false;
-    for (const sequencer of this.#sequencers.values()) sequencer.lost();
+    for (const [, sequencer] of this.#sequencers) sequencer.lost();
   }
 
   close(): void {
     this.lost();
-    for (const sequencer of this.#sequencers.values()) sequencer.close();
+    for (const [, sequencer] of this.#sequencers) sequencer.close();
   }
 
   message(channel: ChannelRef, message: Message): void {
@@ -119,7 +120,7 @@ export class Channels {
     }
     if (epoch !== this.#epoch) return;
     this.#isCatchingUp = false;
-    for (const sequencer of this.#sequencers.values()) sequencer.release(undefined);
+    for (const [, sequencer] of this.#sequencers) sequencer.release(undefined);
   }
 
   #forget(channel: ChannelRef): void {
@@ -135,8 +136,7 @@ export class Channels {
   #use(channel: ChannelRef): Sequencer {
     const key = this.#keyOf(channel);
     const sequencer = this.#sequencers.get(key) ?? this.#create(channel);
-    this.#sequencers.delete(key);
-    this.#sequencers.set(key, sequencer);
+    this.#sequencers.renew(key, sequencer);
     this.#evictOldest();
     return sequencer;
   }
@@ -154,11 +154,11 @@ export class Channels {
    */
   #evictOldest(): void {
     if (this.#sequencers.size <= MAX_CHANNELS) return;
-    const [oldest] = this.#sequencers;
+    const { oldest } = this.#sequencers;
     if (oldest === undefined) return;
-    const [key, { cursor }] = oldest;
+    const { key, value } = oldest;
     this.#sequencers.delete(key);
-    this.#sinceId = Math.max(this.#sinceId ?? 0, cursor?.lastId ?? 0);
+    this.#sinceId = Math.max(this.#sinceId ?? 0, value.cursor?.lastId ?? 0);
   }
 }
 

@@ -4,6 +4,7 @@
 // frames of a session stay in order, because a session sends its deferred pushes before every other
 // frame.
 
+import { LinkedMap } from "../lib/linked-map.ts";
 import type { DeferredPush, Session } from "./session.ts";
 
 /** Minimum and maximum duration of a turn. The remaining deliveries wait for the next turn. */
@@ -46,7 +47,7 @@ interface Delivery {
 export class FanOutTurns {
   readonly #onError: (error: unknown, context: string) => void;
   /** Deferred deliveries by key, in the order of the keys' next turns. */
-  readonly #waiting = new Map<string, Delivery[]>();
+  readonly #waiting = new LinkedMap<string, Delivery[]>();
   /** Callbacks of the deliveries that ended in the last turn. */
   #done: (() => void)[] = [];
   #copies = 0;
@@ -117,9 +118,9 @@ export class FanOutTurns {
   }
 
   #continue(): void {
-    const first = this.#waiting.entries().next();
-    if (first.done) return;
-    const [key, deliveries] = first.value;
+    const { oldest } = this.#waiting;
+    if (oldest === undefined) return;
+    const { key, value: deliveries } = oldest;
     this.#waiting.delete(key);
     const [delivery] = deliveries;
     if (delivery !== undefined && this.#sendNext(delivery)) deliveries.shift();

@@ -3,6 +3,8 @@
 // processes a few of these frames, so that one user's burst does not block all other users. Users
 // take turns.
 
+import { LinkedMap } from "../lib/linked-map.ts";
+
 /**
  * Maximum work (in frames) and duration of one turn. The remaining frames wait for the next turn.
  */
@@ -28,7 +30,7 @@ interface Queue {
 
 export class FrameTurns {
   /** Queues by user or network, in the order of their next turns. */
-  readonly #queues = new Map<string, Queue>();
+  readonly #queues = new LinkedMap<string, Queue>();
   #bytes = 0;
   #isRunning = false;
 
@@ -65,15 +67,15 @@ export class FrameTurns {
   }
 
   #next(): WaitingClient | undefined {
-    const next = this.#queues.entries().next();
-    if (next.done) return undefined;
-    const [key, queue] = next.value;
+    const { oldest } = this.#queues;
+    if (oldest === undefined) return undefined;
+    const { key, value: queue } = oldest;
     const frame = queue.frames.shift();
-    this.#queues.delete(key);
+    if (queue.frames.length > 0) this.#queues.renew(key, queue);
+    else this.#queues.delete(key);
     if (frame === undefined) return undefined;
     this.#bytes -= frame.bytes;
     queue.bytes -= frame.bytes;
-    if (queue.frames.length > 0) this.#queues.set(key, queue); // moves the key to the end
     return frame.client;
   }
 }

@@ -6,6 +6,7 @@
 import { BrokerError } from "../broker/errors.ts";
 import type { Clock } from "../broker/ports.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";
+import { LinkedMap } from "../lib/linked-map.ts";
 import { networkOf } from "../lib/network.ts";
 import { type RateLimit, TokenBucket } from "../lib/token-bucket.ts";
 import { withoutStack } from "../lib/without-stack.ts";
@@ -398,8 +399,8 @@ export class Admission {
 export class UserRates {
   readonly limits: WorkLimits;
   readonly #users = new Map<string, UserRate>();
-  /** Users without a session. The user who left first is the first entry. */
-  readonly #absent = new Map<string, UserRate>();
+  /** Users without a session. The user who left or was checked first is the oldest entry. */
+  readonly #absent = new LinkedMap<string, UserRate>();
 
   constructor(limits: WorkLimits) {
     this.limits = limits;
@@ -456,11 +457,12 @@ export class UserRates {
   }
 
   #sweep(nowMs: number): void {
-    let remaining = SWEPT_AT_ONCE;
-    for (const [uid, rate] of this.#absent) {
-      if (remaining-- === 0) return;
-      const isOver = this.#absent.size > MAX_ABSENT_USERS;
-      if (isOver || rate.isFull(nowMs)) this.#absent.delete(uid);
+    for (let remaining = SWEPT_AT_ONCE; remaining > 0; remaining--) {
+      const { oldest, size } = this.#absent;
+      if (oldest === undefined) return;
+      const { key: uid, value: rate } = oldest;
+      if (size > MAX_ABSENT_USERS || rate.isFull(nowMs)) this.#absent.delete(uid);
+      else this.#absent.renew(uid, rate); // the next call checks other users
     }
   }
 }

@@ -1,6 +1,8 @@
 // A queue that is fair between keys (deficit round robin): each key with waiting items gets the
 // same share of the work, no matter how many items it has queued.
 
+import { LinkedMap } from "./linked-map.ts";
+
 interface Sized {
   readonly size: number;
   readonly bytes: number;
@@ -24,7 +26,7 @@ const MIN_CUT = 64;
 
 export class FairQueue<Item extends Sized> {
   readonly #max: Sized;
-  readonly #flows = new Map<string, Flow<Item>>();
+  readonly #flows = new LinkedMap<string, Flow<Item>>();
   #size = 0;
   #bytes = 0;
 
@@ -56,19 +58,21 @@ export class FairQueue<Item extends Sized> {
    * exceeds `maxSize`.
    */
   take(maxSize = Number.POSITIVE_INFINITY): Item | undefined {
-    let key = "";
-    let flow: Flow<Item> | undefined;
-    let rounds = Number.POSITIVE_INFINITY;
-    for (const [candidateKey, candidate] of this.#flows) {
-      const candidateRounds = roundsOf(candidate);
-      if (candidateRounds >= rounds) continue;
-      key = candidateKey;
-      flow = candidate;
-      rounds = candidateRounds;
-      if (rounds === 0) break;
-    }
-    const item = flow?.items[flow.head];
-    if (flow === undefined || item === undefined) return undefined;
+    const { oldest } = this.#flows;
+    if (oldest === undefined) return undefined;
+    let { key, value: flow } = oldest;
+    let rounds = roundsOf(flow);
+    if (rounds > 0)
+      for (const [candidateKey, candidate] of this.#flows) {
+        const candidateRounds = roundsOf(candidate);
+        if (candidateRounds >= rounds) continue;
+        key = candidateKey;
+        flow = candidate;
+        rounds = candidateRounds;
+        if (rounds === 0) break;
+      }
+    const item = flow.items[flow.head];
+    if (item === undefined) return undefined;
     this.#advance(flow, rounds);
     if (item.size > maxSize) return undefined;
     this.#remove(key, flow, item);
@@ -110,12 +114,12 @@ export class FairQueue<Item extends Sized> {
    * to the end.
    */
   #advance(next: Flow<Item>, rounds: number): void {
-    if (rounds > 0) for (const flow of this.#flows.values()) flow.credit += rounds * QUANTUM;
-    for (const [key, flow] of this.#flows) {
-      if (flow === next) return;
-      flow.credit += QUANTUM;
-      this.#flows.delete(key); // `set` then adds the key at the end
-      this.#flows.set(key, flow);
+    if (rounds > 0) for (const [, flow] of this.#flows) flow.credit += rounds * QUANTUM;
+    for (;;) {
+      const { oldest } = this.#flows;
+      if (oldest === undefined || oldest.value === next) return;
+      oldest.value.credit += QUANTUM;
+      this.#flows.renew(oldest.key, oldest.value);
     }
   }
 

@@ -2,12 +2,14 @@
 // go to the keys with waiting tasks in round-robin order. A permit is released in the next
 // iteration of the event loop, so that many short tasks do not all run in one iteration.
 
+import { LinkedMap } from "./linked-map.ts";
+
 export class FairSemaphore {
   readonly #maxWaiting: number;
   readonly #full: () => Error;
   #free: number;
   /** Waiting tasks by key, in the order in which the keys get the next permits. */
-  readonly #waiting = new Map<string, (() => void)[]>();
+  readonly #waiting = new LinkedMap<string, (() => void)[]>();
 
   /**
    * `run` rejects with the error that `full` creates if `maxWaiting` tasks for the key are already
@@ -37,15 +39,15 @@ export class FairSemaphore {
   }
 
   #release(): void {
-    const next = this.#waiting.entries().next();
-    if (next.done) {
+    const { oldest } = this.#waiting;
+    if (oldest === undefined) {
       this.#free += 1;
       return;
     }
-    const [key, queue] = next.value;
-    this.#waiting.delete(key);
+    const { key, value: queue } = oldest;
     const go = queue.shift();
-    if (queue.length > 0) this.#waiting.set(key, queue); // moves the key to the end
+    if (queue.length > 0) this.#waiting.renew(key, queue);
+    else this.#waiting.delete(key);
     go?.(); // passes the permit on
   }
 }

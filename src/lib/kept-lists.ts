@@ -1,12 +1,13 @@
 // A cache of lists. A list is read when it is needed, and kept until it changes. The total length
 // of all lists is limited. A list that changes while it is being read is not kept.
 
+import { LinkedMap } from "./linked-map.ts";
 import type { MaybePromise } from "./maybe-promise.ts";
 
 export class KeptLists<Item> {
   readonly #maxLength: number;
   /** The least recently used list comes first. */
-  readonly #lists = new Map<string, readonly Item[]>();
+  readonly #lists = new LinkedMap<string, readonly Item[]>();
   #length = 0;
   readonly #reads = new Map<string, Read>();
 
@@ -22,8 +23,7 @@ export class KeptLists<Item> {
   get(key: string, read: () => MaybePromise<readonly Item[]>): MaybePromise<readonly Item[]> {
     const kept = this.#lists.get(key);
     if (kept !== undefined) {
-      this.#lists.delete(key);
-      this.#lists.set(key, kept);
+      this.#lists.renew(key, kept);
       return kept;
     }
     const list = read();
@@ -69,10 +69,8 @@ export class KeptLists<Item> {
     // Unlike a list that was filled item by item, a copy has no spare capacity.
     this.#lists.set(key, list.slice());
     this.#length += list.length + 1;
-    for (const oldest of this.#lists.keys()) {
-      if (this.#length <= this.#maxLength) return;
-      this.#drop(oldest);
-    }
+    while (this.#length > this.#maxLength && this.#lists.oldest !== undefined)
+      this.#drop(this.#lists.oldest.key);
   }
 
   #drop(key: string): void {

@@ -8,12 +8,12 @@ import { readPage } from "../docs/pages.ts";
 import { t } from "../support/suite.ts";
 
 /** Maximum size of the compressed bundle. The README names the actual size. */
-const MAX_GZIP_BYTES = 22_600;
+const MAX_GZIP_BYTES = 22_800;
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 
 t.test(
-  "the SDK has at most 22,600 bytes in a browser bundle and contains no code for Node",
+  "the SDK has at most 22,800 bytes in a browser bundle and contains no code for Node",
   async (t) => {
     const { outputFiles, metafile } = await build({
       stdin: {

@@ -52,6 +52,22 @@ t.test("a user without sessions is remembered until its budgets are full", async
   t.equal(rates.size, 0, "no user is remembered after all budgets are full");
 });
 
+t.test(
+  "users with full budgets are forgotten although others who left earlier are in debt",
+  async (t) => {
+    const { rates, connect, leave } = createFixture();
+    for (const uid of ["a", "b"]) {
+      connect(uid).charge(50);
+      leave(uid);
+    }
+    for (let user = 0; user < 20; user++) {
+      connect(`idle${user}`);
+      leave(`idle${user}`);
+    }
+    t.ok(rates.size <= 4, `${rates.size} users are remembered`);
+  },
+);
+
 t.test("a user's debt for stored bytes survives a reconnect", async (t) => {
   const { rates, connect, pass, leave } = createFixture();
   t.equal(connect("a").store(12_000, pass(0)), 0, "the budget was full before");

@@ -6,6 +6,7 @@ import { BrokerError } from "../../../broker/errors.ts";
 import type { Topic } from "../../../broker/model.ts";
 import type { Clock, ResyncHandler } from "../../../broker/ports.ts";
 import { type Deferred, deferred } from "../../../lib/deferred.ts";
+import { LinkedMap } from "../../../lib/linked-map.ts";
 import type { Channels } from "./channels.ts";
 import { pause, within } from "./deadline.ts";
 import { type Subscription, uidOf } from "./subscription.ts";
@@ -337,7 +338,7 @@ class DelayedUnsubscribe<Item> {
   readonly #max: number;
   readonly #forget: (item: Item) => void;
   /** Time of each item's release (`performance.now()`), in ascending order. */
-  readonly #deadlines = new Map<Item, number>();
+  readonly #deadlines = new LinkedMap<Item, number>();
   #timer: NodeJS.Timeout | undefined;
 
   constructor(ports: {
@@ -353,7 +354,7 @@ class DelayedUnsubscribe<Item> {
   add(item: Item): void {
     if (this.#deadlines.has(item)) return;
     this.#deadlines.set(item, performance.now() + this.#delayMs);
-    if (this.#deadlines.size > this.#max) this.#release(this.#oldest?.[0]);
+    if (this.#deadlines.size > this.#max) this.#release(this.#deadlines.oldest?.key);
     this.#arm();
   }
 
@@ -366,14 +367,10 @@ class DelayedUnsubscribe<Item> {
     this.#deadlines.clear();
   }
 
-  get #oldest(): readonly [Item, number] | undefined {
-    return this.#deadlines.entries().next().value;
-  }
-
   #arm(): void {
-    const oldest = this.#oldest;
+    const { oldest } = this.#deadlines;
     if (this.#timer !== undefined || oldest === undefined) return;
-    const delayMs = Math.max(0, oldest[1] - performance.now());
+    const delayMs = Math.max(0, oldest.value - performance.now());
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
       const now = performance.now();

@@ -2,6 +2,7 @@
 // client message numbers. A record must never be dropped before the database has committed it.
 
 import type { ChannelKey } from "../../../broker/model.ts";
+import { LinkedMap } from "../../../lib/linked-map.ts";
 import { hashText } from "../../../lib/text-hash.ts";
 import type { ChannelRow } from "./channel-rows.ts";
 import type { EncodedRecord } from "./log-rows.ts";
@@ -94,7 +95,7 @@ export class Memtable {
   /** Channels with committed records. Channels of the current flush come first. */
   readonly #dirty: MemtableChannel[] = [];
   readonly #newestByHash = new Map<number, MemtableRecord>();
-  readonly #newest = new Map<ChannelKey, NewestMessage>();
+  readonly #newest = new LinkedMap<ChannelKey, NewestMessage>();
   #records = 0;
   #bytes = 0;
   #onFirstRecord = () => {};
@@ -185,13 +186,13 @@ export class Memtable {
 
   /** Drops the oldest entry. Its id becomes `Infinity`, because lists may still refer to it. */
   #dropNewest(): void {
-    for (const [key, dropped] of this.#newest) {
-      dropped.id = Number.POSITIVE_INFINITY;
-      this.#newest.delete(key);
-      const channel = this.#channels.get(key);
-      if (channel !== undefined) channel.newest = undefined;
-      return;
-    }
+    const { oldest } = this.#newest;
+    if (oldest === undefined) return;
+    const { key, value: newest } = oldest;
+    newest.id = Number.POSITIVE_INFINITY;
+    this.#newest.delete(key);
+    const channel = this.#channels.get(key);
+    if (channel !== undefined) channel.newest = undefined;
   }
 
   /** Returns the newest record with this key, committed or not, or `undefined`. */

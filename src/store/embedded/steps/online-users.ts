@@ -6,6 +6,7 @@ import { type DeviceFlag, userTopic } from "../../../broker/model.ts";
 import type { DeadSession, OnlineStore, OnlineTerms } from "../../../broker/online-ports.ts";
 import type { Clock } from "../../../broker/ports.ts";
 import type { KeyedLock } from "../../../lib/keyed-lock.ts";
+import { LinkedMap } from "../../../lib/linked-map.ts";
 import { fieldsOf } from "../engine/database.ts";
 import type { EventLog } from "../engine/event-log.ts";
 import type { Tables } from "../engine/tables.ts";
@@ -34,7 +35,7 @@ export class OnlineUsers implements OnlineStore {
   readonly #ports: OnlinePorts;
   readonly #hasSessions: (uid: string) => boolean;
   /** Users whose last session has left, ordered by `leftMs`. */
-  readonly #left = new Map<string, LeftUser>();
+  readonly #left = new LinkedMap<string, LeftUser>();
   /**
    * Time at which the last walk over all rows started. `#walk` is the last uid that a running walk
    * visited.
@@ -67,11 +68,10 @@ export class OnlineUsers implements OnlineStore {
 
   /** Records that a user's last session has left. Called only while the feed is on. */
   left(uid: string, flag: DeviceFlag): void {
-    this.#left.delete(uid);
-    this.#left.set(uid, { leftMs: this.#ports.clock(), flag });
-    if (this.#left.size <= MAX_LEFT) return;
-    const [oldest = ""] = this.#left.keys();
-    this.#left.delete(oldest);
+    this.#left.renew(uid, { leftMs: this.#ports.clock(), flag });
+    const { oldest, size } = this.#left;
+    if (size <= MAX_LEFT || oldest === undefined) return;
+    this.#left.delete(oldest.key);
     this.#mustWalk = true;
   }
 

@@ -13,6 +13,7 @@ import {
   logNameOf,
   logNameText,
 } from "../../../broker/log-frame.ts";
+import { LinkedMap } from "../../../lib/linked-map.ts";
 import type { Memtable } from "../engine/memtable.ts";
 import {
   type AppendRecord,
@@ -128,7 +129,7 @@ export class OpenLogs {
   readonly #rows: StoredLogs;
   readonly #memtable: Pick<Memtable, "retain" | "release">;
   readonly #maxOpen: number;
-  readonly #byName = new Map<string, OpenLog>();
+  readonly #byName = new LinkedMap<string, OpenLog>();
   /** Logs with changes that are not in the database yet, by number. */
   readonly #dirty = new Map<number, OpenLog>();
   #bytes = 0;
@@ -201,14 +202,13 @@ export class OpenLogs {
   }
 
   #evict(): void {
-    let examined = 0;
-    for (const [text, log] of this.#byName) {
-      if (this.#byName.size <= this.#maxOpen || examined++ >= MAX_EXAMINED) return;
-      if (this.#dirty.has(log.number)) {
-        // Moves the log to the end, so that the next call examines other logs.
-        this.#byName.delete(text);
-        this.#byName.set(text, log);
-      } else this.#byName.delete(text);
+    for (let examined = 0; examined < MAX_EXAMINED; examined++) {
+      const { oldest, size } = this.#byName;
+      if (size <= this.#maxOpen || oldest === undefined) return;
+      const { key: text, value: log } = oldest;
+      // A log with changes is moved to the end, so that the next call examines other logs.
+      if (this.#dirty.has(log.number)) this.#byName.renew(text, log);
+      else this.#byName.delete(text);
     }
   }
 

@@ -11,6 +11,7 @@ import {
 } from "../../../broker/model.ts";
 import type { StreamEvent } from "../../../broker/stream-event.ts";
 import type { StreamFold, StreamHead } from "../../../broker/stream-fold.ts";
+import { LinkedMap } from "../../../lib/linked-map.ts";
 import { newFold, type StreamReply, visitStates } from "./stream-record.ts";
 
 const ENTRY_UNITS = 500;
@@ -118,7 +119,7 @@ interface Entry {
 
 export class StreamCache {
   readonly #maxUnits: number;
-  readonly #entries = new Map<string, Entry>();
+  readonly #entries = new LinkedMap<string, Entry>();
   #units = 0;
 
   constructor(maxUnits: number) {
@@ -141,10 +142,8 @@ export class StreamCache {
     if (before !== undefined) this.#remove(name, before);
     this.#entries.set(name, { stream, units: stream.units });
     this.#units += stream.units;
-    for (const [oldest, entry] of this.#entries) {
-      if (this.#units <= this.#maxUnits) break;
-      this.#remove(oldest, entry);
-    }
+    while (this.#units > this.#maxUnits && this.#entries.oldest !== undefined)
+      this.#remove(this.#entries.oldest.key, this.#entries.oldest.value);
     return stream;
   }
 
