@@ -18,7 +18,7 @@
 // ends there. The check depends on all bytes before it. An offset is therefore not valid in a log
 // with different frames, even if these frames have the same length.
 
-import { crc32 } from "../lib/crc32.ts";
+import { crc32, crc32OfText } from "../lib/crc32.ts";
 import { BrokerError } from "./errors.ts";
 import { type ChannelKey, isId, STREAM_CONTENT, type Topic } from "./model.ts";
 import {
@@ -72,7 +72,7 @@ export function logNameOf(text: string): LogName {
 
 /** Returns the bucket of a channel key or of a free log's path. */
 export function bucketOf(text: string): number {
-  return crc32(Buffer.from(text)) % BUCKETS;
+  return crc32OfText(text) % BUCKETS;
 }
 
 export function logBucket(name: LogName): number {

@@ -4,7 +4,7 @@
 // counter per bucket. Ids are therefore unique and increase within a channel without synchronised
 // clocks or leases.
 
-import { bucketOf, logBucket, logNameOf, logTopic } from "../broker/log-frame.ts";
+import { BUCKETS, bucketOf, logBucket, logNameOf, logTopic } from "../broker/log-frame.ts";
 import {
   type ChannelKey,
   groupTopic,
@@ -13,9 +13,6 @@ import {
   userTopic,
 } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
-import { BoundedMap } from "../lib/bounded-map.ts";
-
-const MAX_CACHED_TAGS = 20_000;
 
 export class Keys {
   readonly prefix: string;
@@ -24,11 +21,13 @@ export class Keys {
    * one topic namespace.
    */
   readonly topicEnd: string;
-  readonly #tags = new BoundedMap<ChannelKey, string>(MAX_CACHED_TAGS);
+  /** Prefixes of the channels' keys, by bucket. */
+  readonly #tags: readonly string[];
 
   constructor(prefix: string, database = 0) {
     this.prefix = prefix;
     this.topicEnd = topicEnd(database);
+    this.#tags = Array.from({ length: BUCKETS }, (_, bucket) => `${prefix}:{c${bucket}}:`);
   }
 
   /**
@@ -90,11 +89,7 @@ export class Keys {
   }
 
   #tag(key: ChannelKey): string {
-    const cached = this.#tags.get(key);
-    if (cached !== undefined) return cached;
-    const tag = `${this.prefix}:{c${bucketOf(key)}}:`;
-    this.#tags.set(key, tag);
-    return tag;
+    return this.#tags[bucketOf(key)] as string;
   }
 }
 

@@ -1,6 +1,6 @@
 // The two implementations of the checksum, with known values and compared with each other.
 
-import { crc32, crc32ByTable } from "../../src/lib/crc32.ts";
+import { crc32, crc32ByTable, crc32OfText } from "../../src/lib/crc32.ts";
 import { t } from "../support/suite.ts";
 
 t.test(
@@ -18,3 +18,18 @@ t.test(
       }
   },
 );
+
+t.test("the checksum of a text equals the checksum of its UTF-8 bytes", async (t) => {
+  const texts = [
+    "",
+    "2:group",
+    "123456789",
+    "\u007f",
+    "\u0080",
+    "1:ann@böb",
+    "2:群组",
+    "😀",
+    "a\ud800b",
+  ];
+  for (const text of texts) t.equal(crc32OfText(text), crc32(Buffer.from(text)), text);
+});
