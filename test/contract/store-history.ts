@@ -72,7 +72,17 @@ export async function history(t: Test, createFixture: FixtureFactory): Promise<v
         { key: "2:g", lastSeq: 20, lastId: 0 },
         { key: "2:none", lastSeq: 5, lastId: 7 },
       ];
+      // Positions in channels of many buckets stand between the others.
+      const between = positions.flatMap((position, at) => [
+        position,
+        { key: `1:peer${at}@zoe`, lastSeq: at, lastId: 0 },
+      ]);
+      const mixed = await joinStateOf(fixture.store, "alice", { positions: between });
       const { resumeSeqs } = await joinStateOf(fixture.store, "alice", { positions });
+      for (const [at, seqs] of resumeSeqs.entries()) {
+        t.same(mixed.resumeSeqs[2 * at], seqs);
+        t.same(mixed.resumeSeqs[2 * at + 1], { headSeq: 0, lastCommonSeq: at });
+      }
       t.same(resumeSeqs, [
         ...cases.map(([, , lastCommonSeq]) => ({ headSeq: 8, lastCommonSeq })),
         { headSeq: 8, lastCommonSeq: 20 }, // an id of 0 matches every history

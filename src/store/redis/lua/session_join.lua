@@ -3,7 +3,8 @@
 --
 -- KEYS   sessions of the user, only if the user's part is read
 --        then the key prefix of each bucket that contains some of the groups
---        then the key prefix of each bucket that contains some of the positions
+--        then, only if there are positions, the key prefix of the first position's bucket. On a
+--        Redis Cluster, all positions of a call are in this bucket
 -- ARGV   session_id     '' if the user's part is not read
 --        known_groups   SHA-1 of the groups in the index that the caller knows (see
 --                       `groups_index.lua`)
@@ -12,8 +13,9 @@
 --        max_bytes      maximum payload bytes of these copies
 --        group_buckets  number of buckets that contain some of the groups
 --        then, for each of these buckets, the number of its groups and the channel key of each
---        then, for each bucket that contains some of the positions, the number of its positions
---        and, for each, the channel key, the last seq and the highest message id of the reader
+--        positions      MessagePack array, with four items for each position: the key prefix of its
+--                       bucket, the channel key, the last seq and the highest message id of the
+--                       reader. '' if there are no positions
 -- Reply  1  positions (from 1) of the groups of which the user is not a member
 --        2  positions (from 1) of the groups with an active stream
 --        3  newest seq and last common seq (see `resume_seqs.lua`) of each position
@@ -50,14 +52,11 @@ for _ = 1, tonumber(group_buckets) do
   end
   key, before, at = key + 1, before + count, at + count + 1
 end
-while key <= #KEYS do
-  local bucket, count = KEYS[key], tonumber(ARGV[at])
-  for n = at + 1, at + count * 3, 3 do
-    local channel, last_seq, last_id = ARGV[n], tonumber(ARGV[n + 1]), tonumber(ARGV[n + 2])
-    local head_seq, common_seq = resume_seqs(bucket .. 'head:' .. channel, bucket .. 'log:' .. channel, last_seq, last_id)
-    seqs[#seqs + 1] = head_seq
-    seqs[#seqs + 1] = common_seq
-  end
-  key, at = key + 1, at + count * 3 + 1
+local positions = ARGV[at] == '' and {} or cmsgpack.unpack(ARGV[at])
+for n = 1, #positions, 4 do
+  local bucket, channel, last_seq, last_id = unpack(positions, n, n + 3)
+  local head_seq, common_seq = resume_seqs(bucket .. 'head:' .. channel, bucket .. 'log:' .. channel, last_seq, last_id)
+  seqs[#seqs + 1] = head_seq
+  seqs[#seqs + 1] = common_seq
 end
 return reply

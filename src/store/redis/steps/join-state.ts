@@ -17,6 +17,7 @@ import type {
 import { piecesOf } from "../../../lib/pieces.ts";
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { type Arg, loadScript } from "../../../redis/script.ts";
+import { packr } from "../../../redis/wire.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 import { bucketArgs, channelPieces } from "./channel-pieces.ts";
 import { commandOf, copiesOf } from "./inbox.ts";
@@ -65,7 +66,9 @@ export function createRedisJoinState(ports: JoinPorts): SessionStore["joinState"
 
   function piecesFor({ session: { uid }, groups, positions }: JoinRequest): readonly Piece[] {
     const channels = groups.map((id) => channelKey({ id, type: GROUP_CHANNEL }, uid));
-    const numbered = positions.map((position, place) => ({ ...position, place }));
+    const numbered = positions.map(({ key, lastSeq, lastId }, place) => {
+      return { key, lastSeq, lastId, place };
+    });
     const groupPieces = channelPieces(link, channels, CHANNELS_PER_CALL);
     const positionPieces = slotsOf(numbered).flatMap((slot) => [
       ...piecesOf(slot, CHANNELS_PER_CALL),
@@ -99,20 +102,30 @@ export function createRedisJoinState(ports: JoinPorts): SessionStore["joinState"
     return buckets;
   }
 
+  function packed(positions: readonly Position[]): Arg {
+    if (positions.length === 0) return "";
+    const items: (string | number)[] = [];
+    for (const { key, lastSeq, lastId } of positions)
+      items.push(keys.ofChannel(key), key, lastSeq, lastId);
+    return packr.pack(items);
+  }
+
   async function read(request: JoinRequest, piece: Piece, into: Reading): Promise<void> {
     const { uid, sessionId } = request.session;
     const { limit, maxBytes } = request.inboxPage;
     const groups = bucketArgs(keys, piece.groups);
-    const buckets = byBucket(piece.positions);
-    const positions = [...buckets.values()];
     const userKeys = piece.hasUser ? [keys.user("sessions", uid)] : [];
     const userArgs = piece.hasUser ? [sessionId, indexDigest(request.groups)] : ["", ""];
     const reply = await link.run(
       JOIN,
-      [...userKeys, ...groups.tags, ...buckets.keys()],
+      [
+        ...userKeys,
+        ...groups.tags,
+        ...piece.positions.slice(0, 1).map(({ key }) => keys.ofChannel(key)),
+      ],
       [
         ...[uid, ...userArgs, clock(), limit, maxBytes],
-        ...[groups.tags.length, ...groups.args, ...positions.flatMap(positionArgs)],
+        ...[groups.tags.length, ...groups.args, packed(piece.positions)],
       ],
     );
     const [others, active, seqs, isEntered = 0, index, copies = [], streams = []] =
@@ -125,7 +138,7 @@ export function createRedisJoinState(ports: JoinPorts): SessionStore["joinState"
     for (const [at, key] of groups.ordered.entries())
       if (!excluded.has(at + 1)) into.groups.push(key.slice(GROUP_PREFIX.length));
     for (const position of active) into.streamKeys.push(groups.ordered[position - 1] ?? "");
-    for (const [at, { place }] of positions.flat().entries())
+    for (const [at, { place }] of piece.positions.entries())
       into.resumeSeqs[place] = { headSeq: seqs[at * 2] ?? 0, lastCommonSeq: seqs[at * 2 + 1] ?? 0 };
     if (!piece.hasUser) return;
     into.isEntered = isEntered === 1;
@@ -175,10 +188,3 @@ export function createRedisJoinState(ports: JoinPorts): SessionStore["joinState"
 }
 
 const GROUP_PREFIX = `${GROUP_CHANNEL}:`;
-
-function positionArgs(positions: readonly Position[]): readonly Arg[] {
-  return [
-    positions.length,
-    ...positions.flatMap(({ key, lastSeq, lastId }) => [key, lastSeq, lastId]),
-  ];
-}
