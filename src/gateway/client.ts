@@ -13,6 +13,7 @@ import type { SessionRecord } from "../broker/model.ts";
 import { sessionName } from "../broker/session-names.ts";
 import type { Deadlines } from "../lib/deadlines.ts";
 import { networkOf } from "../lib/network.ts";
+import type { PacedSteps } from "../lib/paced-steps.ts";
 import {
   type Codec,
   FrameError,
@@ -59,6 +60,8 @@ export interface ClientContext {
   readonly rates: UserRates;
   readonly greetings: GreetingBytes;
   readonly turns: FrameTurns;
+  /** Removals of sessions whose connections have closed. */
+  readonly leaving: PacedSteps;
   readonly closedSessions: Pick<ClosedSessions, "add">;
   /** Reports an unexpected error, which is a bug. `context` is the log message. */
   onError(error: unknown, context: string): void;
@@ -265,17 +268,25 @@ export class Client implements ConnectionHandler {
 
   closed(code: number): void {
     this.#status = "closed";
+    const wasSlow = code === CLOSE_REASONS.slow_reader.code;
+    const session = this.#session;
+    const cause = session?.ended;
+    session?.disconnected(wasSlow ? "slow_reader" : "goodbye");
     this.#context.loginDeadlines.delete(this);
     this.#context.clients.delete(this);
     this.#metrics().connectionClosed(this.#connection.listener);
-    const cause = this.#session?.ended;
     this.#noteClosed(code, cause);
-    if (this.#session !== undefined) {
-      const wasSlow = code === CLOSE_REASONS.slow_reader.code;
-      this.#session.disconnected(wasSlow ? "slow_reader" : "goodbye");
-      this.#metrics().ended(this.#session.ended ?? "goodbye");
-      this.#context.opening.expiry.stop(this.#session);
-      this.#context.opening.hub.leave(this.#session);
+    if (session !== undefined) this.#context.leaving.run(() => this.#leave(session, cause));
+  }
+
+  /** Removes the session from this node and from the directory. Never throws. */
+  #leave(session: Session, cause: CloseReason | undefined): void {
+    try {
+      this.#metrics().ended(session.ended ?? "goodbye");
+      this.#context.opening.expiry.stop(session);
+      this.#context.opening.hub.leave(session);
+    } catch (error) {
+      this.#context.onError(error, "Could not remove a session whose connection has closed");
     }
     void this.#leaveDirectory(cause);
   }
@@ -385,6 +396,7 @@ export class Client implements ConnectionHandler {
     const { opening, rates } = this.#context;
     if (typeof this.#codec === "function") return; // cannot happen: a codec decoded the CONNECT
     const wire = { connection: this.#connection, codec: this.#codec };
+    const bytesToJoin = bytes - connect.token.length;
     this.#status = "opening";
     this.#greeting = connect;
     try {
@@ -395,7 +407,7 @@ export class Client implements ConnectionHandler {
         session.restrictions = await approve(session, connect, opening);
       const opened = await opening.tokens.attempt(
         { address: this.#connection.remoteAddress, uid: connect.uid },
-        () => opening.inTurn(() => admit(session, connect, opening)),
+        () => opening.inTurn(bytesToJoin, () => admit(session, connect, opening)),
       );
       this.#context.loginDeadlines.delete(this);
       if (opened.kind === "ended") return this.end(opened.reason);
@@ -419,7 +431,7 @@ export class Client implements ConnectionHandler {
       const away = { session: connect.session, points, canResume };
       const endsSinceMs = endsMissedSince(away, connectedMs);
       const request = { candidates: groups, points, endsSinceMs };
-      const plan = await opening.inTurn(() => planJoin(session, request, opening));
+      const plan = await opening.inTurn(bytesToJoin, () => planJoin(session, request, opening));
       this.#chargeConnect(joining(plan.groups));
       const { sessionId } = session;
       const times = { connectedMs, endsSinceMs: endsSinceMs ?? connectedMs };

@@ -47,8 +47,13 @@ export function createGateway(
   protocols: readonly Protocol[],
   options: GatewayOptions,
 ): Gateway {
-  const { clients } = context;
+  const { clients, leaving } = context;
   let isDraining = false;
+
+  /** Returns true if no client is left, and the removal of all sessions has begun. */
+  function isEmpty(): boolean {
+    return clients.size === 0 && leaving.isIdle;
+  }
 
   function accept(upgrade: Upgrade): ReturnType<SocketEndpoint["accept"]> {
     if (isDraining) return { status: 503 };
@@ -103,20 +108,20 @@ export function createGateway(
 
     async endAll() {
       for (const client of clients) client.end("unavailable");
-      while (clients.size > 0) await new Promise((resolve) => setTimeout(resolve, DRAIN_STEP_MS));
+      while (!isEmpty()) await new Promise((resolve) => setTimeout(resolve, DRAIN_STEP_MS));
     },
 
     async drain(spreadMs) {
       isDraining = true;
       const count = clients.size;
       const startMs = performance.now();
-      while (clients.size > 0) {
+      while (!isEmpty()) {
         const passedMs = performance.now() - startMs;
         const share = spreadMs === 0 ? 1 : (passedMs + DRAIN_STEP_MS) / spreadMs;
         const remaining = Math.max(0, Math.floor(count * (1 - share)));
         for (const client of firstOf(clients, clients.size - remaining)) client.finish("draining");
         if (passedMs > spreadMs + REQUESTS_MS) for (const client of clients) client.end("draining");
-        if (clients.size > 0) await new Promise((resolve) => setTimeout(resolve, DRAIN_STEP_MS));
+        if (!isEmpty()) await new Promise((resolve) => setTimeout(resolve, DRAIN_STEP_MS));
       }
     },
   };

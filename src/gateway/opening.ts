@@ -74,8 +74,11 @@ export interface OpeningContext extends LivePorts {
   readonly maxSessionsPerUser: number;
   readonly tokens: Pick<TokenGate, "attempt">;
   readonly expiry: Pick<CredentialExpiry, "start" | "stop" | "expiresInS">;
-  /** Runs a step when a slot is free, so that connects do not all access the store at once. */
-  inTurn<T>(step: () => Promise<T>): Promise<T>;
+  /**
+   * Runs a step when a slot is free, so that connects do not all access the store at once. `bytes`
+   * is the size of the CONNECT without its token.
+   */
+  inTurn<T>(bytes: number, step: () => Promise<T>): Promise<T>;
   nextSessionId(): string;
 }
 

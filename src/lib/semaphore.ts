@@ -2,13 +2,21 @@
 // must limit the number of waiting tasks.
 
 import type { MaybePromise } from "./maybe-promise.ts";
+import type { PacedSteps } from "./paced-steps.ts";
 
 export class Semaphore {
+  readonly #pace: PacedSteps | undefined;
   #free: number;
   #waiting: (() => void)[] | undefined;
 
-  constructor(permits: number) {
+  /**
+   * With `pace`, a permit is passed on when the iteration of the event loop has time for another
+   * task. Without `pace`, a permit is passed on at once, so that all waiting short tasks may run in
+   * one iteration.
+   */
+  constructor(permits: number, pace?: PacedSteps) {
     this.#free = permits;
+    this.#pace = pace;
   }
 
   async run<T>(step: () => MaybePromise<T>): Promise<T> {
@@ -28,10 +36,15 @@ export class Semaphore {
   }
 
   leave(): void {
+    if (this.#pace === undefined) this.#release();
+    else this.#pace.run(this.#release);
+  }
+
+  readonly #release = (): void => {
     const next = this.#waiting?.shift();
     if (next === undefined) this.#free += 1;
     else next(); // passes the permit on
-  }
+  };
 
   #turn(): Promise<void> {
     return new Promise((go) => {

@@ -22,6 +22,7 @@ import { createHistoryTurns } from "../gateway/reads.ts";
 import { SessionResync } from "../gateway/resync.ts";
 import { PresenceWatch } from "../gateway/watch.ts";
 import { Deadlines } from "../lib/deadlines.ts";
+import { PacedSteps } from "../lib/paced-steps.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import { createJsonRpcProtocol } from "../protocol/jsonrpc/jsonrpc.ts";
 import { createNativeProtocol } from "../protocol/native/native.ts";
@@ -45,7 +46,21 @@ const MAX_COMMAND_ACKS = 1000;
 const US_PER_MS = 1000;
 
 const RETRY_MS = 1000;
+/** Maximum number of logins that access the store at the same time. */
 const MAX_OPENINGS = 128;
+/**
+ * Maximum number of these logins whose CONNECT, without its token, has more than
+ * `SHORT_CONNECT_BYTES` bytes. Such a CONNECT usually has many resume points, which take long.
+ */
+const MAX_LONG_OPENINGS = 24;
+const SHORT_CONNECT_BYTES = 512;
+/**
+ * Maximum time in one turn of the event loop for logins that have waited. Other clients' frames wait
+ * during that time.
+ */
+const MAX_OPENING_MS = 8;
+/** The same maximum for the removal of sessions whose connections have closed. */
+const MAX_LEAVING_MS = 3;
 
 interface Delivery {
   readonly hub: Hub;
@@ -158,7 +173,9 @@ function clientContext(node: Node, delivery: Delivery, push: OperationPorts["pus
   const { config, credentials, drivers, store, cluster, directory, metrics } = node;
   const { client, messages, auth } = config;
   const { hub, groups, catchUps, resync, watch } = delivery;
-  const openings = new Semaphore(MAX_OPENINGS);
+  const openingPace = new PacedSteps(MAX_OPENING_MS);
+  const openings = new Semaphore(MAX_OPENINGS, openingPace);
+  const longOpenings = new Semaphore(MAX_LONG_OPENINGS, openingPace);
   const sessions = createSessions({ directory, credentials, store });
   const expiry = new CredentialExpiry({
     sessions,
@@ -197,7 +214,7 @@ function clientContext(node: Node, delivery: Delivery, push: OperationPorts["pus
       clock: drivers.clock,
       clientLimits,
       limits: readLimits(client),
-      inTurn: (step) => openings.run(step),
+      inTurn: (bytes, step) => (bytes > SHORT_CONNECT_BYTES ? longOpenings : openings).run(step),
       maxHeldBytes: client.maxBufferedBytes,
       resendAfterMs: client.resendAfterS * 1000,
       maxSessionsPerUser: client.maxConnectionsPerUser,
@@ -233,6 +250,7 @@ function clientContext(node: Node, delivery: Delivery, push: OperationPorts["pus
     rates: node.rates,
     greetings: new GreetingBytes(),
     turns: new FrameTurns(),
+    leaving: new PacedSteps(MAX_LEAVING_MS),
     closedSessions: new ClosedSessions(client.keepClosed),
     onError: errorLog(node, "gateway"),
   };

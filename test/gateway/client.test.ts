@@ -13,6 +13,7 @@ import {
   type WorkLimits,
 } from "../../src/gateway/rates.ts";
 import { Deadlines } from "../../src/lib/deadlines.ts";
+import { PacedSteps } from "../../src/lib/paced-steps.ts";
 import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { createEncoder } from "../../src/protocol/native/encode.ts";
 import type { Codec, Operation } from "../../src/protocol/protocol.ts";
@@ -60,6 +61,7 @@ interface FixtureOptions {
   readonly groups?: number;
   readonly operations?: OperationWorld;
   readonly encodeReply?: Codec["encodeReply"];
+  readonly leaving?: PacedSteps;
 }
 
 /** Creates a live client of alice. */
@@ -118,7 +120,7 @@ async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: Fixt
         ...{ maxHeldBytes: 1_000_000, resendAfterMs: 0, maxSessionsPerUser: 0 },
         tokens: { attempt: (_bearer, check) => check() },
         expiry: { start() {}, stop() {}, expiresInS: () => undefined },
-        inTurn: (step) => step(),
+        inTurn: (_bytes, step) => step(),
         nextSessionId: () => "s",
       },
       operations,
@@ -127,6 +129,7 @@ async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: Fixt
       rates,
       greetings: new GreetingBytes(),
       turns: new FrameTurns(),
+      leaving: options.leaving ?? new PacedSteps(1),
       closedSessions: new ClosedSessions(0),
       onError: (error) => world.bugs.push(error),
     },
@@ -140,8 +143,26 @@ async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: Fixt
   await world.server.settle();
   t.teardown(() => client.closed(1000));
   if (options.encodeReply !== undefined) encodeReply = options.encodeReply;
-  return { world, connection, rates, receive };
+  return { world, connection, rates, receive, client };
 }
+
+t.test(
+  "a session ends when its connection closes, and is removed later if this turn has no time left",
+  async (t) => {
+    const leaving = new PacedSteps(0);
+    const { world, client } = await createFixture({ leaving });
+    const sessionsOf = () => world.hub.sessionsOf("alice");
+    const [session] = sessionsOf();
+    leaving.run(() => {}); // uses up the time of this turn
+    client.closed(1006);
+    t.equal(session?.ended, "goodbye");
+    t.equal(sessionsOf().length, 1);
+    t.equal(leaving.isIdle, false, "a node that stops waits for the removal");
+    await turns();
+    t.equal(sessionsOf().length, 0);
+    t.equal(leaving.isIdle, true);
+  },
+);
 
 t.test("the client receives every `retryAfterMs` unchanged", async (t) => {
   const { reply } = createEncoder();

@@ -1,5 +1,6 @@
 // Tests which steps run and which wait for a permit.
 
+import { PacedSteps } from "../../src/lib/paced-steps.ts";
 import { Semaphore } from "../../src/lib/semaphore.ts";
 import { t } from "../support/suite.ts";
 
@@ -59,3 +60,16 @@ t.test("a step that fails releases its permit", async (t) => {
   await steps.end("b");
   t.equal(await next, "b");
 });
+
+t.test(
+  "a paced semaphore passes its permits on in later turns if the turn has no time left",
+  async (t) => {
+    const semaphore = new Semaphore(1, new PacedSteps(0));
+    let count = 0;
+    const done = Array.from({ length: 5 }, () => semaphore.run(() => count++));
+    let turns = 0;
+    for (; count < 5; turns++) await new Promise(setImmediate);
+    t.ok(turns >= 3, `5 steps ran in ${turns} turns`);
+    await Promise.all(done);
+  },
+);

@@ -1,0 +1,73 @@
+// Limits the time that short steps take in one iteration of the event loop, because libuv may report
+// the events of thousands of sockets in one iteration. A step runs at once if time is left, and
+// otherwise in a later iteration, in order. Callers limit the number of waiting steps.
+
+/**
+ * Minimum number of empty slots that are deleted together, because each deletion moves all steps.
+ */
+const MIN_CUT = 64;
+
+export class PacedSteps {
+  readonly #maxMs: number;
+  /** The slots before index `#next` are empty. */
+  #waiting: ((() => void) | undefined)[] = [];
+  #next = 0;
+  #startMs = 0;
+  #isCounting = false;
+
+  /** `maxMs` is the maximum time for the steps of one iteration. A single step may take longer. */
+  constructor(maxMs: number) {
+    this.#maxMs = maxMs;
+  }
+
+  /** True if no step is waiting. */
+  get isIdle(): boolean {
+    return this.#waiting.length === 0;
+  }
+
+  /** Runs the step now or later. `step` must not throw, because no later step would run. */
+  run(step: () => void): void {
+    if (this.#waiting.length === 0 && this.#hasTime()) step();
+    else this.#waiting.push(step);
+  }
+
+  #hasTime(): boolean {
+    const nowMs = performance.now();
+    if (this.#isCounting) return nowMs - this.#startMs < this.#maxMs;
+    this.#isCounting = true;
+    this.#startMs = nowMs;
+    setImmediate(this.#endTurn);
+    return true;
+  }
+
+  readonly #endTurn = (): void => {
+    if (this.#waiting.length > 0) setImmediate(this.#continue);
+    else this.#isCounting = false;
+  };
+
+  #takeNext(): (() => void) | undefined {
+    const step = this.#waiting[this.#next];
+    this.#waiting[this.#next] = undefined;
+    this.#next += 1;
+    if (this.#next >= MIN_CUT && this.#next * 2 >= this.#waiting.length) {
+      this.#waiting.splice(0, this.#next);
+      this.#next = 0;
+    }
+    return step;
+  }
+
+  readonly #continue = async (): Promise<void> => {
+    this.#startMs = performance.now();
+    while (this.#next < this.#waiting.length) {
+      this.#takeNext()?.();
+      await undefined; // so that the measured time includes work that continues without I/O
+      if (performance.now() - this.#startMs >= this.#maxMs) {
+        setImmediate(this.#continue);
+        return;
+      }
+    }
+    this.#waiting = [];
+    this.#next = 0;
+    this.#isCounting = false;
+  };
+}
