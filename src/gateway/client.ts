@@ -442,7 +442,9 @@ export class Client implements ConnectionHandler {
       const ended = isTransient(error) ? await this.#endReason() : undefined;
       if (ended !== undefined) return this.end(ended);
       if (this.#isOver() && error instanceof BrokerError) return;
-      this.#replyFailure(connect.ref, error);
+      // The catch-up may fail after the CONNACK. A request must not get two replies.
+      if (this.#session?.hasConnack === true) this.#reportUnexpected(error);
+      else this.#replyFailure(connect.ref, error);
       this.end(refusalReason(error));
     }
   }
@@ -473,12 +475,15 @@ export class Client implements ConnectionHandler {
   }
 
   #replyFailure(ref: Ref, error: unknown): void {
-    if (!(error instanceof BrokerError)) {
-      this.#context.onError(error, "Could not run a client's operation");
-      return this.#error(ref, "internal");
-    }
+    this.#reportUnexpected(error);
+    if (!(error instanceof BrokerError)) return this.#error(ref, "internal");
     const { code, message, retryAfterMs: waitMs = 0 } = error;
     this.#error(ref, code, { waitMs, message });
+  }
+
+  #reportUnexpected(error: unknown): void {
+    if (!(error instanceof BrokerError))
+      this.#context.onError(error, "Could not run a client's operation");
   }
 
   #rejectFrame(error: unknown): void {

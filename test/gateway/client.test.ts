@@ -62,6 +62,8 @@ interface FixtureOptions {
   readonly operations?: OperationWorld;
   readonly encodeReply?: Codec["encodeReply"];
   readonly leaving?: PacedSteps;
+  /** Catch-up after the CONNACK. */
+  readonly catchUp?: () => Promise<void>;
 }
 
 /** Creates a live client of alice. */
@@ -93,7 +95,8 @@ async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: Fixt
     {
       clients: new Set(),
       opening: {
-        ...{ store, cluster, hub, catchUps, resync },
+        ...{ store, cluster, hub, resync },
+        catchUps: options.catchUp === undefined ? catchUps : { connect: options.catchUp, lag() {} },
         groups: world.groups,
         metrics: operations.metrics,
         limits: { pageMessages: 3, pageBytes: 1000, maxUnreadBytes: 100 },
@@ -198,6 +201,19 @@ t.test("the client receives every `retryAfterMs` unchanged", async (t) => {
   await turns();
   t.same(waits, waitsMs);
   t.same(world.bugs, []);
+});
+
+t.test("a CONNECT gets no second reply if the catch-up fails after the CONNACK", async (t) => {
+  for (const [error, bugs] of [
+    [new BrokerError("unavailable"), 0],
+    [new TypeError("a bug"), 1],
+  ] as const) {
+    const { world, connection } = await createFixture({ catchUp: () => Promise.reject(error) });
+    t.match(connection.seen, [{ reply: { kind: "connack" } }, { reason: "unavailable" }]);
+    t.equal(connection.seen.length, 2);
+    t.equal(connection.endedWith, 4102);
+    t.equal(world.bugs.length, bugs);
+  }
 });
 
 t.test("an error reply that cannot be encoded closes only its own connection", async (t) => {
