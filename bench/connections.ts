@@ -30,8 +30,9 @@ const REST_CHANGE = 0.002;
 const REST_STEPS_MAX = 12;
 const IDLE_SECONDS = 10;
 /**
- * Polling interval of src/console/overview.tsx, and the interval measured here. A poll costs so
- * little that at the page's rate the difference from an idle server is smaller than its noise.
+ * Polling interval of src/console/overview.tsx, and the shorter interval that is used for the
+ * measurement. At the console's interval, the cost of the polls is smaller than the noise of the
+ * measured processor time.
  */
 const CONSOLE_POLL_S = 5;
 const MEASURED_POLL_S = 1;
@@ -193,8 +194,8 @@ async function busyShare({ pid }: Server, seconds: number): Promise<number> {
 }
 
 /**
- * Returns the processor time of the calls of the console's overview at their usual rate, as a
- * percentage of one core. The time of an idle server is subtracted.
+ * Returns the percentage of one core that the server uses for one open overview page of the console.
+ * The percentage of an idle server is subtracted.
  */
 async function consoleShare(
   server: Server,

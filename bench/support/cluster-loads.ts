@@ -32,7 +32,10 @@ export interface Run {
 
 export type RunSamples = ReadonlyMap<Run, readonly ClusterSample[]>;
 
-/** Measures messages stored and acknowledged over HTTP, spread over all nodes. */
+/**
+ * Measures the rate of messages that are sent over HTTP, stored and acknowledged. The callers are
+ * spread over all nodes.
+ */
 export function sends(
   { nodes }: Contender,
   {

@@ -23,7 +23,10 @@ static double cpu_seconds(int pid) {
   return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
 }
 
-/** Adds the CPU time of each process. Called with sign -1 at the start and with 1 at the end. */
+/**
+ * Adds the CPU time of each process, multiplied by `sign`, to `cpuSeconds`. Called with -1 at the
+ * start and 1 at the end, so that the difference remains.
+ */
 static void count_cpu(const Numbers *processes, int sign) {
   for (int i = 0; i < processes->count; i++) cpuSeconds[i] += sign * cpu_seconds((int)processes->of[i]);
 }

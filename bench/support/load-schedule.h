@@ -1,5 +1,5 @@
-// The schedule of the load client's open loops, which send at a fixed rate regardless of the
-// server, and the streams whose chunks it publishes. Included only by load.c, after its connections
+// The schedule of the load client's open loops, which send messages at a fixed rate regardless of
+// the server's replies, and of the streams whose chunks the load client publishes. Included only by load.c, after its connections
 // are declared. Owns the start time and the number of messages that have become due so far.
 #pragma once
 

@@ -20,7 +20,10 @@ export interface Server {
   readonly clientPort: number;
   /** Port of WKProto over TCP. Absent if there is no such listener. */
   readonly wkprotoPort?: number;
-  /** Kills the process and removes its data. A process that writes a profile ends normally. */
+  /**
+   * Ends the process and removes its data. The process is killed, unless it must end normally to
+   * write a profile.
+   */
   stop(): Promise<void>;
 }
 

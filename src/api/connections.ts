@@ -70,7 +70,8 @@ export const kickBody = Type.Object(
         Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
       ],
       {
-        description: "Id of the session, from /user/devices or /connz, or its `conn_id` in /connz",
+        description:
+          "Id of the session (`session_id` in /user/devices, `id` in /connz), or its number (`conn_id` in /connz)",
       },
     ),
   },

@@ -26,7 +26,10 @@ const streamState = Type.Enum(["closed", "cancelled", "interrupted"], {
   description:
     "How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or another stream. `interrupted`: its producer sent nothing for too long",
 });
-const uids = Type.Array(uid, { maxItems: MAX_EVENT_UIDS, description: "User ids" });
+const uids = Type.Array(uid, {
+  maxItems: MAX_EVENT_UIDS,
+  description: "Ids of the users whom the event concerns",
+});
 
 const CHANNEL = {
   channel_id: text("Channel id; for a user's channel record, the uid"),

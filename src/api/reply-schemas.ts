@@ -69,7 +69,7 @@ export const importBody = Type.Object(
             "Time of the newest message in Unix seconds, or 0 if it was removed",
           ),
           through_seq: count(
-            "Last sequence number that was compared. At most 10000 messages are compared",
+            "Last sequence number that count and checksum cover. They cover at most 10000 messages",
           ),
           count: count("Number of messages in the range"),
           checksum: text("SHA-256 of the messages, in hexadecimal"),
@@ -551,7 +551,7 @@ const streamState = Type.Enum(["active", "closed", "cancelled", "interrupted"], 
   type: "string",
   title: "StreamState",
   description:
-    "State of the stream. closed: its end event ended it. cancelled: a viewer, its producer or a forced start of another stream ended it. interrupted: its producer sent no event for too long",
+    "State of the stream. active: it has not ended. closed: its producer sent the end event. cancelled: a viewer, its producer or a forced start of another stream cancelled it. interrupted: its producer sent no event for longer than the idle timeout",
   examples: ["active"],
 });
 
@@ -822,8 +822,12 @@ const addresses = {
   tcp_addr: Type.String({
     description: "Address (host:port) for WKProto over TCP, or empty",
   }),
-  ws_addr: Type.String({ description: "Address with ws://, or empty" }),
-  wss_addr: Type.String({ description: "Address with wss://, or empty" }),
+  ws_addr: Type.String({
+    description: "Address of the node for clients if it begins with ws://, otherwise empty",
+  }),
+  wss_addr: Type.String({
+    description: "Address of the node for clients if it begins with wss://, otherwise empty",
+  }),
 };
 
 const ADDRESS_EXAMPLE = {

@@ -32,7 +32,7 @@ export const streamQuery = Type.Object({
       minimum: 0,
       maximum: Number.MAX_SAFE_INTEGER,
       description:
-        "Index of the first event to send when following. Absent means 0. The Last-Event-ID header takes precedence: a client that reconnects sends the `id` of its last event, which is the index of the next event",
+        "Index of the first event to send if the client follows the stream. Absent means 0. The Last-Event-ID header takes precedence. The `id` of each event is the index of the event after it, so a client that sends the last `id` when it reconnects continues with the next event",
     }),
   ),
   token: Type.Optional(

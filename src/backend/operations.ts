@@ -408,7 +408,7 @@ export type Message = {
   /** Stream of the message, if it has one */
   readonly stream?:
     | {
-        /** State of the stream. closed: its end event ended it. cancelled: a viewer, its producer or a forced start of another stream ended it. interrupted: its producer sent no event for too long */
+        /** State of the stream. active: it has not ended. closed: its producer sent the end event. cancelled: a viewer, its producer or a forced start of another stream cancelled it. interrupted: its producer sent no event for longer than the idle timeout */
         readonly state: StreamState;
         /** Text of the stream so far */
         readonly text: string;
@@ -476,7 +476,7 @@ export type EventResult = {
   /** Stream of the event, with its state after the event */
   readonly stream?:
     | {
-        /** State of the stream. closed: its end event ended it. cancelled: a viewer, its producer or a forced start of another stream ended it. interrupted: its producer sent no event for too long */
+        /** State of the stream. active: it has not ended. closed: its producer sent the end event. cancelled: a viewer, its producer or a forced start of another stream cancelled it. interrupted: its producer sent no event for longer than the idle timeout */
         readonly state: StreamState;
       }
     | undefined;
@@ -707,7 +707,7 @@ export type ChannelMembersAddedEvent = {
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
-    /** User ids */
+    /** Ids of the users whom the event concerns */
     readonly uids: readonly string[];
     /** 1: temporary members */
     readonly temp_subscriber: Flag;
@@ -730,7 +730,7 @@ export type ChannelMembersRemovedEvent = {
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
-    /** User ids */
+    /** Ids of the users whom the event concerns */
     readonly uids: readonly string[];
     /** 1: temporary members */
     readonly temp_subscriber: Flag;
@@ -880,7 +880,7 @@ export type MessageUnreachedEvent = {
               readonly state: "active";
             }
           | undefined;
-        /** User ids */
+        /** Ids of the users whom the event concerns */
         readonly uids: readonly string[];
         /** Position of this event among the message's events, starting at 1 */
         readonly page: number;
@@ -898,7 +898,7 @@ export type MessageUnreachedEvent = {
         readonly message_seq: number;
         /** The message has expired or was removed */
         readonly gone: 1;
-        /** User ids */
+        /** Ids of the users whom the event concerns */
         readonly uids: readonly string[];
         /** Position of this event among the message's events, starting at 1 */
         readonly page: number;
@@ -1049,7 +1049,7 @@ export type CommandSentEvent = {
     /** Stream of the message, if it has one */
     readonly stream?:
       | {
-          /** State of the stream. closed: its end event ended it. cancelled: a viewer, its producer or a forced start of another stream ended it. interrupted: its producer sent no event for too long */
+          /** State of the stream. active: it has not ended. closed: its producer sent the end event. cancelled: a viewer, its producer or a forced start of another stream cancelled it. interrupted: its producer sent no event for longer than the idle timeout */
           readonly state: StreamState;
           /** Text of the stream so far */
           readonly text: string;
@@ -1139,7 +1139,7 @@ export type Feed = {
 
 /** State of a stream */
 export type Stream = {
-  /** State of the stream. closed: its end event ended it. cancelled: a viewer, its producer or a forced start of another stream ended it. interrupted: its producer sent no event for too long */
+  /** State of the stream. active: it has not ended. closed: its producer sent the end event. cancelled: a viewer, its producer or a forced start of another stream cancelled it. interrupted: its producer sent no event for longer than the idle timeout */
   readonly state: StreamState;
   /** Text of the stream so far */
   readonly text: string;
@@ -1473,9 +1473,9 @@ export type Node = {
 export type Route = {
   /** Address (host:port) for WKProto over TCP, or empty */
   readonly tcp_addr: string;
-  /** Address with ws://, or empty */
+  /** Address of the node for clients if it begins with ws://, otherwise empty */
   readonly ws_addr: string;
-  /** Address with wss://, or empty */
+  /** Address of the node for clients if it begins with wss://, otherwise empty */
   readonly wss_addr: string;
 };
 
@@ -1488,9 +1488,9 @@ export type RouteList = readonly {
   readonly uids: readonly string[];
   /** Address (host:port) for WKProto over TCP, or empty */
   readonly tcp_addr: string;
-  /** Address with ws://, or empty */
+  /** Address of the node for clients if it begins with ws://, otherwise empty */
   readonly ws_addr: string;
-  /** Address with wss://, or empty */
+  /** Address of the node for clients if it begins with wss://, otherwise empty */
   readonly wss_addr: string;
 }[];
 
@@ -1498,7 +1498,7 @@ export type RouteList = readonly {
 export type KickRequest = {
   /** User of the session */
   readonly uid: string;
-  /** Id of the session, from /user/devices or /connz, or its `conn_id` in /connz */
+  /** Id of the session (`session_id` in /user/devices, `id` in /connz), or its number (`conn_id` in /connz) */
   readonly conn_id: string | number;
 };
 
@@ -1684,7 +1684,7 @@ export type Import = {
         readonly head_seq: number;
         /** Time of the newest message in Unix seconds, or 0 if it was removed */
         readonly head_timestamp: number;
-        /** Last sequence number that was compared. At most 10000 messages are compared */
+        /** Last sequence number that count and checksum cover. They cover at most 10000 messages */
         readonly through_seq: number;
         /** Number of messages in the range */
         readonly count: number;
@@ -1772,7 +1772,7 @@ export type SyncedMessage = {
   /** Stream of the message, if it has one */
   readonly stream?:
     | {
-        /** State of the stream. closed: its end event ended it. cancelled: a viewer, its producer or a forced start of another stream ended it. interrupted: its producer sent no event for too long */
+        /** State of the stream. active: it has not ended. closed: its producer sent the end event. cancelled: a viewer, its producer or a forced start of another stream cancelled it. interrupted: its producer sent no event for longer than the idle timeout */
         readonly state: StreamState;
         /** Text of the stream so far */
         readonly text: string;
@@ -2202,7 +2202,7 @@ export interface Operations {
     readonly client_msg_no: string;
     /** User whose conversation with channel_id is read; required for a personal channel */
     readonly uid?: string | undefined;
-    /** Index of the first event to send when following. Absent means 0. The Last-Event-ID header takes precedence: a client that reconnects sends the `id` of its last event, which is the index of the next event */
+    /** Index of the first event to send if the client follows the stream. Absent means 0. The Last-Event-ID header takes precedence. The `id` of each event is the index of the event after it, so a client that sends the last `id` when it reconnects continues with the next event */
     readonly from?: number | undefined;
     /** Device token of the user `uid`, who must be in the channel. With it, the call needs no other credential. Can also be sent in the x-token header, or in x-token* in the form of RFC 8187 */
     readonly token?: string | undefined;

@@ -362,7 +362,7 @@ export class Imports {
       case "list":
         return this.#storeList(line);
       case "message":
-        throw new Error("Messages are stored in batches");
+        throw new Error("A message must be stored in a batch, not as a single line");
       case "position": {
         const { uid, channel, readSeq, deletedSeq } = line;
         return asResult(await store.importPosition(uid, channel, { readSeq, deletedSeq }));

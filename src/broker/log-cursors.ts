@@ -75,7 +75,8 @@ export interface LogCursors {
   readonly size: number;
   /**
    * Opens a cursor. Nothing has been pushed to the sink when the promise resolves. Throws
-   * `overloaded` if the node, the viewer or the bearer has too many cursors, or `unavailable`.
+   * `overloaded` if the node, the viewer or the bearer has too many cursors. Throws `unavailable`
+   * if all cursors are closed in the meantime. Also throws the error of a failed subscription.
    */
   open(target: CursorTarget, sink: LogSink): Promise<LogCursor>;
   onEvent(event: ClusterEvent): void;

@@ -21,7 +21,8 @@ export interface LoginLimits {
 const MAX_ATTEMPTS = 512;
 const MAX_PER_NETWORK = 16;
 /**
- * Maximum number of attempts from one network for usernames that have logged in from it before.
+ * Maximum number of attempts from one network that run or wait to be admitted, for usernames that
+ * have logged in from the network before.
  */
 const MAX_VERIFIED_PER_NETWORK = 32;
 /** Extra attempts beyond `MAX_ATTEMPTS` for usernames that have logged in from the network. */

@@ -16,7 +16,8 @@ export interface Logs extends Pick<LogStore, "createLog" | "logHead" | "deleteLo
   /**
    * Appends in the same way as the store's `appendLog`. If earlier numbers of the append's producer
    * are missing, waits up to `GAP_WAIT_MS` for them, because a producer's requests can overtake
-   * each other. Does not wait if too many appends wait already.
+   * each other. Does not wait if the limit on waiting appends is reached (`MAX_WAITING_PER_LOG`,
+   * `MAX_WAITING_BYTES`).
    */
   append(name: LogName, append: LogAppend): Promise<LogAppendResult>;
   /** Does the same as `append`, but calls `attempt` instead of the store's `appendLog`. */

@@ -131,7 +131,7 @@ export class StreamView {
     return Math.max(minBytes, shownBytes(type, this.dataOf(event)));
   }
 
-  /** Returns the data of an event before the cut, as it is shown to viewers. */
+  /** Returns the data that viewers are shown for an event that precedes the cut. */
   dataOf(event: ViewedEvent): string {
     const { type, data } = event;
     const isShown = !this.#isLimited || type === STREAM_CONTENT || !isViewed(event);
@@ -237,8 +237,8 @@ export class StreamFold {
   }
 
   /**
-   * Adds the next event. `state` is the state of the stream after the event. After the cut, events
-   * before `index` may be left out.
+   * Adds the next event. `state` is the state of the stream after the event, and `index` is the index
+   * of the event. After the cut, the caller may skip events that viewers are not shown.
    */
   add(event: FoldedEvent, state: StreamState, index = this.#nextIndex): void {
     const { type, eventId, timestampMs } = event;

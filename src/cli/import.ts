@@ -99,8 +99,8 @@ export async function importFrom(
   if (differences.length === 0 || isClosed) return;
   throw new CommandError(
     isLast
-      ? "The two sides differ, so the import was not closed. Repeat the command, or add --accept-differences."
-      : "The two sides differ. Repeat the command.",
+      ? "The data of the two servers differ, so the import was not closed. Repeat the command, or add --accept-differences."
+      : "The data of the two servers differ. Repeat the command.",
     FAILED,
   );
 }

@@ -13,7 +13,7 @@ export const CLIENT_MESSAGES = {
   not_delivered: "The connection was lost on both attempts",
   no_fetch: "No fetch function",
   no_websocket: "No WebSocket: set the option webSocket",
-  queue_full: "Too many calls wait (maxQueued)",
+  queue_full: "Too many waiting calls (option maxQueued)",
   timeout: "No response in time",
   token_failed: "The token function failed",
 } as const;

@@ -323,7 +323,10 @@ function createQueries(
     const { conversation } = await ask(request, seen, isNeeded && repeat);
     return receiver.conversation(conversation);
   };
-  /** Channels of the calls in progress that mark messages as read. A later change removes them. */
+  /**
+   * Channels of the calls in progress that mark messages as read. A later call for the same channel
+   * removes the channel of the earlier call, which then does not repeat its request.
+   */
   const reads = new Set<ChannelRef>();
   const replaceReads = ({ id, type }: ChannelRef) => {
     for (const read of reads) if (read.id === id && read.type === type) reads.delete(read);

@@ -33,8 +33,8 @@ export interface SequencerPorts {
 /** Maximum number of buffered messages. Further messages are later read from history. */
 const MAX_BUFFERED = 500;
 /**
- * Maximum size of `#ownIds`. Above it, history is read, so that the cursor can move past these
- * messages.
+ * Maximum number of entries in `#ownIds`. If there are more, the history is read, so that the cursor
+ * can move past the client's own messages.
  */
 const MAX_OWN = 100;
 const SENDACK_DELAY_MS = 100;

@@ -34,7 +34,7 @@ const maxInFlight = Type.Integer({
   maximum: 4096,
   unit: "requests",
   description:
-    "Maximum number of concurrent requests from this node to the hook. One user may have up to an eighth of them, and always at least one. Further requests wait, up to 32 times this number, and up to four times this number for one user; requests beyond that are rejected as overloaded.",
+    "Maximum number of concurrent requests from this node to the hook. One user may have at most an eighth of this number in progress, but always at least one. Further requests wait: at most 32 times this number in total, and at most four times this number for one user. If too many requests wait, a further request is rejected as overloaded.",
 });
 
 const onFailure = (what: string) =>

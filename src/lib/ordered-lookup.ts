@@ -11,7 +11,10 @@ export class OrderedLookup<Value> {
   /** Result for each of `#lastNames`. */
   readonly #lastValues: (Value | undefined)[] = [];
 
-  /** Remembers the names at the first `maxPlaces` places. `values` must not change. */
+  /**
+   * Remembers the last name at each of the first `maxPlaces` places (see `get`). `values` must not
+   * change.
+   */
   constructor(values: ReadonlyMap<string, Value>, maxPlaces: number) {
     this.#values = values;
     this.#maxPlaces = maxPlaces;

@@ -128,9 +128,11 @@ export const METRICS = {
   hookDuration: histogram("hook_duration_seconds", "Time that a hook took to respond, by hook", [
     "hook",
   ]),
-  hookPending: gauge("hook_pending", "Calls that wait for a hook or its response, by hook", [
-    "hook",
-  ]),
+  hookPending: gauge(
+    "hook_pending",
+    "Calls to a hook that are queued or wait for the response, by hook",
+    ["hook"],
+  ),
   hookCircuitOpen: gauge(
     "hook_circuit_open",
     "1 while a hook is not called because it failed too often, otherwise 0, by hook",

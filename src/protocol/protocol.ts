@@ -133,7 +133,7 @@ export type Operation =
       readonly kind: "conversation";
       readonly ref: Ref;
       readonly channel: ChannelRef;
-      /** `undefined` if the conversation is only read. */
+      /** Change to the conversation. `undefined` if the request only returns the conversation. */
       readonly change: ConversationChange | undefined;
     }
   | {
@@ -304,7 +304,10 @@ export type Push =
       readonly kind: "message";
       readonly channel: ChannelRef;
       readonly message: Message;
-      /** True for the sender's own devices. WuKongIM's clients get this copy without a red dot. */
+      /**
+       * True if the session belongs to the sender of the message. WuKongIM's protocols then send the
+       * message without a red dot.
+       */
       readonly isOwn?: boolean;
     }
   | {

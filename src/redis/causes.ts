@@ -220,7 +220,7 @@ const CONNECTION: readonly Cause[] = [
   {
     pattern: /^CERT_HAS_EXPIRED\b/,
     what: "the certificate of Redis has expired",
-    action: "Renew it, and check the clock of this machine",
+    action: "Renew the certificate, and check the clock of this machine",
     lasts: true,
   },
   {

@@ -95,7 +95,7 @@ const FUNCTION_CALLS: readonly (readonly [string, readonly string[], string])[] 
 const UNKNOWN_COMMAND = /unknown (redis )?(sub)?command/i;
 
 interface ProbeOptions {
-  /** Key in one of the server's slots. The key is not used for anything else. */
+  /** Key for the probe, in one of the server's slots. Nothing else uses this key. */
   readonly key: string;
   readonly prefix: string;
   /** User of the connection, or "" for the default user. */

@@ -150,7 +150,7 @@ function createLimits({ config, logger, metrics }: Node): SocketLimits {
       warn(
         "silent",
         address,
-        "Silent client sockets are closed because their address has too many unauthenticated ones",
+        "Silent client sockets of an address are closed, because the address has reached its limit of unauthenticated sockets",
       );
     },
   });

@@ -7,7 +7,7 @@ import type { ConversationRange, ConversationSelection } from "../broker/ports.t
 
 export interface NewestMessage {
   readonly key: ChannelKey;
-  /** Upper bound on the ids of the channel's visible messages, or 0. */
+  /** Upper bound on the ids of the channel's visible messages. 0 if it has none. */
   readonly id: number;
 }
 

@@ -105,7 +105,10 @@ export interface DriverRequest {
   isHttp10?(): boolean;
 }
 
-/** Response to one request. Must not be used after its end, its abort or its upgrade. */
+/**
+ * Response to one request. Must not be used after it has ended, after the connection was aborted, or
+ * after `upgrade` was called.
+ */
 export interface DriverResponse {
   /** Returns 4 or 16 bytes, or no bytes if the address is unknown. */
   getRemoteAddress(): ArrayBuffer;

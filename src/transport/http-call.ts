@@ -81,7 +81,10 @@ export class HttpCall implements HttpRequest {
   #isolation: "none" | "due" | "deferred" = "none";
   #keepAlive: string | undefined;
   readonly #isLast: boolean;
-  /** True if the request was reported to the limits, or need not be reported. */
+  /**
+   * True if the limits on sockets have counted the request, or if the driver reports first requests
+   * itself.
+   */
   #isReported: boolean;
   #release: (() => void) | undefined;
   #isBodyOver = false;

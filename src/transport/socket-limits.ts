@@ -45,8 +45,9 @@ export interface Place {
  */
 const ROUND_MS = 15_000;
 /**
- * Requests are watched while an address has more than 1/`WATCHED_SHARE` of its permitted silent
- * connections, or while more than `MAX_ADDRESSES` / `WATCHED_SHARE` addresses are counted.
+ * Listeners report first requests while an address has more than 1/`WATCHED_SHARE` of the silent
+ * connections (those without a request) that it may have, or while more than `MAX_ADDRESSES` /
+ * `WATCHED_SHARE` addresses are counted.
  */
 const WATCHED_SHARE = 4;
 const MAX_ADDRESSES = 65_536;

@@ -100,8 +100,9 @@ interface StoredState extends PartitionState {
 class LeaseLost extends Error {}
 
 /**
- * Thrown if the runner stopped or the lease may have expired before a request, or if the runner
- * stopped during a request that was not accepted. The request's result is then not recorded.
+ * Thrown before a request if the runner has stopped or its lease may have expired. Also thrown after
+ * a request that was not accepted if the runner has stopped. The result of that request is not
+ * recorded.
  */
 class Stopped extends Error {}
 
@@ -727,7 +728,7 @@ export function acceptedPositions(
       return batches[0]?.after ?? position;
     };
     const what =
-      "The position of a webhook could not be read, so no event after its start is removed";
+      "Could not read a webhook's position in a partition, so no event after the webhook's first position is removed";
     return ifReadable(read, what, onDamage) ?? first;
   });
 }

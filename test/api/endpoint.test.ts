@@ -62,7 +62,7 @@ t.test(
 );
 
 t.test(
-  "a body over the limit is rejected with 413, and the transport receives the limit",
+  "a body larger than `maxBodyBytes` is rejected with 413, and the transport receives this limit",
   async (t) => {
     const api = await startApi({ maxBodyBytes: 100 });
     t.equal(api.endpoint.maxBodyBytes, 100);

@@ -99,7 +99,7 @@ t.test(
 );
 
 t.test(
-  "a backend is served at once while another host in its network guesses tokens, and access tokens are not slowed down",
+  "a backend is served at once while another host in its network guesses tokens, and calls with access tokens are not slowed down",
   async (t) => {
     await statuses(1, SHARED, inHeader("wrong"));
     t.same(await statuses(1, SHARED, inHeader(TOKEN)), [200]);

@@ -199,7 +199,7 @@ t.test(
 );
 
 t.test(
-  "the reports show ratios, the load of the machine and the features that peers lack",
+  "the reports show the ratios to raw uWebSockets.js, the load of the machine and the features that each peer lacks",
   async (t) => {
     const result = resultOf(100);
     const text = markdown(result);

@@ -14,22 +14,25 @@ t.test("the spread is the range of the rounds divided by their median", async (t
   t.equal(spread([90, 100, 120]), 0.3);
 });
 
-t.test("a row compares medians and shows whether its target was reached", async (t) => {
-  const subjects = [{ name: "raw" }, { name: "ours" }] as const;
-  const samples = [
-    [{ value: 100 }, { value: 200 }, { value: 900 }],
-    [{ value: 99 }, { value: 80 }, { value: 500 }],
-  ] as const;
-  const question = { title: "q", unit: "x/s" };
-  const at = (atLeast: number) =>
-    row({ ...question, target: { kind: "ratio", atLeast } }, subjects, samples);
-  t.equal(at(0.4).ratio, 0.495);
-  t.equal(reached(at(0.4)), true);
-  t.equal(reached(at(0.5)), false);
-  t.equal(reached(row(question, subjects, samples)), undefined);
-  const small = { kind: "value", atMost: 98 } as const;
-  t.equal(reached(row({ ...question, target: small }, subjects, samples)), false);
-});
+t.test(
+  "a benchmark row contains the ratio of the two medians, and whether its target was reached",
+  async (t) => {
+    const subjects = [{ name: "raw" }, { name: "ours" }] as const;
+    const samples = [
+      [{ value: 100 }, { value: 200 }, { value: 900 }],
+      [{ value: 99 }, { value: 80 }, { value: 500 }],
+    ] as const;
+    const question = { title: "q", unit: "x/s" };
+    const at = (atLeast: number) =>
+      row({ ...question, target: { kind: "ratio", atLeast } }, subjects, samples);
+    t.equal(at(0.4).ratio, 0.495);
+    t.equal(reached(at(0.4)), true);
+    t.equal(reached(at(0.5)), false);
+    t.equal(reached(row(question, subjects, samples)), undefined);
+    const small = { kind: "value", atMost: 98 } as const;
+    t.equal(reached(row({ ...question, target: small }, subjects, samples)), false);
+  },
+);
 
 t.test("latencies and processor time are reported as medians over the rounds", async (t) => {
   const latency = (p50: number) => ({ p50, p99: p50, p999: p50, max: p50 });

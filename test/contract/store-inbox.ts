@@ -273,7 +273,7 @@ function storing(t: Test, createFixture: FixtureFactory): void {
   });
 
   t.test(
-    "an expired command uses no share of an inbox and pushes out no other command before a sweep removes it",
+    "an expired command does not count towards its sender's share and does not displace another command, even before a sweep",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;

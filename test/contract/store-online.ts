@@ -125,7 +125,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.strictSame(await takeLeft(), [], "the user is not returned again");
   });
 
-  t.test("no event of a user is written while the feed is off", async (t) => {
+  t.test("no user.offline event is written while the feed is off", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
     await store.login(sessionOf("s1"), NODE);

@@ -334,7 +334,7 @@ export async function streamEnds(t: Test, createFixture: FixtureFactory): Promis
     t.same(await start("", { clientMsgNo: "s2" }), ACTIVE);
   });
 
-  t.test("the active streams of many channels are read together", async (t) => {
+  t.test("one call returns the active streams of 600 channels", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     const ids = Array.from({ length: 600 }, (_, at) => `group-${at}`);

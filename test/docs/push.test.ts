@@ -101,7 +101,7 @@ t.test("each receiver has at most 30 lines", async (t) => {
   }
 });
 
-t.test("the receiver for FCM pushes to Android", async (t) => {
+t.test("the FCM receiver of docs/push.md sends push notifications to Android", async (t) => {
   const { privateKey, publicKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
   const pushes: unknown[] = [];
   const url = await startServer(t, (request, body, response) => {

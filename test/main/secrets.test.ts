@@ -264,7 +264,7 @@ async function until(condition: () => boolean): Promise<void> {
 }
 
 t.test(
-  "a running node shows no secret while its hooks, webhooks, keys and Sentinels fail",
+  "a running node reveals no secret while its hooks, webhook endpoints, JWKS endpoint and Sentinels fail",
   async (t) => {
     const { publicKey, privateKey } = await generateKeyPair("ES256", { extractable: true });
     const jwk = { ...(await exportJWK(publicKey)), alg: "ES256", kid: "known" };

@@ -141,7 +141,7 @@ t.test("a node does not start if its user lacks a right on one primary of a Clus
 });
 
 t.test(
-  "a node of a Cluster that may not use CLUSTER INFO or CLUSTER SLOTS reports the missing permission",
+  "a node whose Redis user may not run CLUSTER INFO or CLUSTER SLOTS reports the missing permission",
   async (t) => {
     const { url, primaries } = await startRedisCluster(t);
     for (const [right, names] of [

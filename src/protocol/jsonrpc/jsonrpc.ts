@@ -181,7 +181,11 @@ class JsonRpcCodec implements Codec {
     const request = this.#read(message.document);
     if (request instanceof FrameError) throw request;
     if (request?.kind !== "connect")
-      throw new FrameError("not_connected", request?.ref ?? 0, "The first request must be connect");
+      throw new FrameError(
+        "not_connected",
+        request?.ref ?? 0,
+        "The first request must have the method connect",
+      );
     const { resume, ...connect } = request;
     const { resumeText } = message;
     const isSkipped = resumeText !== undefined && this.#view === EXTENDED;

@@ -199,7 +199,7 @@ async function openFolder(
     if (failure !== undefined)
       onNotice(
         { reason: failure.message },
-        "The data folder belongs to another user. Other users' access to it could not be removed",
+        "Could not deny other users access to the data folder, because the folder belongs to another user. If other users have access to this machine, change the permissions of the folder",
       );
     return tables;
   } catch (cause) {

@@ -42,8 +42,9 @@ t.test("conversations work on a single Redis server", async (t) => {
     "the cost of a page of conversations hardly grows with the number of the user's groups",
     (t) => costs(t, server),
   );
-  t.test("the index of a user's peers contains the personal channels that have messages", (t) =>
-    peers(t, server.url),
+  t.test(
+    "a user's index of peers has an entry for each of the user's personal channels with messages",
+    (t) => peers(t, server.url),
   );
   t.test("changes wait for replicas, and calls are rejected while Redis is down", (t) =>
     waiting(t, server.url),

@@ -62,7 +62,7 @@ export class Sequencer {
    * publication is missing, and later ones are buffered. `catching-up`: missed ones are being read.
    */
   #status: "new" | "live" | "gap" | "catching-up" | "closed" = "new";
-  /** True from when the subscription is lost until it is restored. Publications are buffered. */
+  /** True while the subscription is lost. During this time, publications are buffered. */
   #isSuspended = false;
   #publicationSeq = 0;
   #movedAtMs = 0;

@@ -88,7 +88,10 @@ interface CopiedChannel extends listings.LoggedChannel {
   readonly users: readonly [string, string];
 }
 
-/** Messages of a channel that are copied together: all, or those after the newest stored one. */
+/**
+ * Messages of a channel that are copied together: all messages, or the messages after the newest one
+ * that the node has.
+ */
 interface Stretch {
   readonly channel: CopiedChannel;
   /** Seq before which the stretch ends. The default is `Infinity`. */

@@ -1,5 +1,6 @@
 // WKProto, server side, versions 1 to 5: converts the packets of WuKongIM's SDKs to operations, and
-// replies and pushes to packets. All codecs share the newest encrypted message of each version.
+// replies and pushes to packets. All codecs share one cache. It holds, for each version, the newest
+// RECV packet that was built for an encrypted connection.
 
 import { CLOSE_REASONS, type CloseReason, mayRetry } from "../../../broker/errors.ts";
 import {

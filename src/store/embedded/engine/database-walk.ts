@@ -79,7 +79,8 @@ async function report({ path, rows }: ReaderData): Promise<WalkReport> {
   try {
     env = openEnvironment(join(path, DATABASE_FOLDER));
   } catch (error) {
-    // A process with the same pid in another container uses the reader slot (see `openFolder`).
+    // LMDB reserves one reader slot per pid. A TypeError means that a process with the same pid in
+    // another container uses the slot (see `openFolder`).
     if (error instanceof TypeError) return { ...unread, isInUse: true };
     return { ...unread, refusal: String(error) };
   }

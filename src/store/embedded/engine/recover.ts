@@ -91,7 +91,8 @@ export function recover(
       if (!mayHaveLostData(suspect.header ?? position, target.boot)) throw fault;
     isDataLost = true;
   }
-  // Newest first: after a crash in between, the first damage must still be visible.
+  // The newest segment is truncated first. If the process crashes between two truncations, the next
+  // start still finds the first damage.
   for (const { segment, from } of truncations.toReversed()) {
     target.assertOwned(); // a long replay runs without heartbeats
     truncateSync(segment.path, from); // not deleted, because a missing number would look like a lost file

@@ -121,7 +121,7 @@ export class Imports implements Omit<ImportStore, "importPosition"> {
     this.#hasMessages = isNotEmpty(ports.tables.imported);
   }
 
-  /** Returns the seq of the channel's newest imported message, or 0. */
+  /** Returns the seq of the channel's newest imported message. 0 if none was imported. */
   importedSeq(key: ChannelKey): number {
     return this.#hasMessages ? importedHead(this.#ports.tables, key).seq : 0;
   }

@@ -15,7 +15,7 @@ export interface FrameRun {
 
 /** Minimum size of a buffer with several frames, so that small frames do not need many buffers. */
 const MIN_GROWN_BYTES = 1024;
-/** Minimum distance between the starts that are kept, in bytes. */
+/** Minimum distance in bytes between two frames whose positions are kept. */
 const START_DISTANCE = 4096;
 const EMPTY = Buffer.alloc(0);
 

@@ -32,7 +32,8 @@ local function order_member(sender, seq)
   return order_prefix(sender) .. string.rep('0', SEQ_DIGITS - #seq) .. seq
 end
 
--- Removes the data about a removed copy's sender.
+-- Removes the entry of a removed copy in `order` and `senders`, and subtracts the copy from its
+-- sender's share.
 local function forget_sender(inbox, seq)
   local sender = redis.call('HGET', inbox.senders, seq) or ''
   redis.call('ZREM', inbox.order, order_member(sender, seq))
@@ -211,8 +212,9 @@ local function has_share(inbox, copy)
   return tonumber(redis.call('ZSCORE', inbox.shares, sender) or 0) >= share
 end
 
--- Returns true if the sender's share is not full and the inbox either is not full or contains
--- copies from users, one of which can be dropped. Always returns true for a copy from a backend.
+-- Returns true if the inbox can accept the copy. A copy from a backend is always accepted. A copy
+-- from a user is not accepted if the sender's share is full, or if the inbox is full and contains no
+-- copy from a user, which could be dropped.
 local function has_room(inbox, copy)
   if copy.sender == '' then return true end
   if has_share(inbox, copy) then return false end

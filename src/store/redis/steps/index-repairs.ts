@@ -23,8 +23,8 @@ interface WrittenEntry extends IndexEntry {
 }
 
 /**
- * Time for which entries are remembered. This is long enough, because a primary that is isolated
- * from the cluster stops accepting writes earlier.
+ * Time for which written entries are remembered. A fail-over can lose entries that were written to a
+ * primary that is isolated from the cluster. Such a primary stops accepting writes in less time.
  */
 const KEPT_MS = 60_000;
 const MAX_ENTRIES = 200_000;
