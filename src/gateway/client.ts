@@ -405,6 +405,7 @@ export class Client implements ConnectionHandler {
       session.handshake = this.#handshake;
       if (opening.connectHook !== undefined)
         session.restrictions = await approve(session, connect, opening);
+      // The gate limits guesses of tokens, and `inTurn` the logins that access the store at once.
       const opened = await opening.tokens.attempt(
         { address: this.#connection.remoteAddress, uid: connect.uid },
         () => opening.inTurn(bytesToJoin, () => admit(session, connect, opening)),
@@ -421,6 +422,7 @@ export class Client implements ConnectionHandler {
       this.#chargeConnect(frameCost(bytes) + CONNECT_WORK);
       this.#connection.authenticated(record.uid);
       this.#metrics().sessionOpened(record.flag);
+      // The connection closed during the login. `closed` had no record to remove yet.
       if (this.#session.ended !== undefined) return this.#leaveDirectory();
       const points = connect.accept();
       this.#chargeConnect(joining(points.length));

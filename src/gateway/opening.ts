@@ -1,6 +1,7 @@
-// Creates a session from a CONNECT. The session enters the hub, the broker logs it in, the node
-// subscribes to its topics, and the client is sent its CONNACK and then the missed messages. After
-// each `await`, the session may have ended. Nothing is sent to a session that has ended.
+// The steps that turn a CONNECT into a live session. `Client` runs them in this order: `approve` (only
+// with a hook), `admit` (the session enters the hub and the broker logs it in), `planJoin` (the node
+// subscribes to its topics and reads its state), and `welcome` (CONNACK, then the missed messages).
+// After each `await`, the session may have ended. Nothing is sent to a session that has ended.
 
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
 import type { ConnectHook, Restrictions } from "../broker/hooks.ts";
@@ -107,7 +108,7 @@ interface JoinPlan extends Pick<JoinState, "commands" | "streamKeys"> {
   readonly results: readonly ResumeResult[];
 }
 
-interface JoinRequest {
+interface PlanRequest {
   readonly candidates: readonly string[];
   readonly points: readonly ResumePoint[];
   readonly endsSinceMs: number | undefined;
@@ -195,7 +196,7 @@ function hasRoom({ uid }: Session, { hub, maxSessionsPerUser: max }: OpeningCont
 /** Subscribes to the session's topics, then reads its state, so that no change is missed. */
 export async function planJoin(
   session: Session,
-  request: JoinRequest,
+  request: PlanRequest,
   { store, hub, groups, directory, limits }: PlanPorts,
 ): Promise<JoinPlan> {
   const { uid, rights } = session;
@@ -385,7 +386,7 @@ export async function goLive(
   ports.metrics.catchingUp(1);
   try {
     await Promise.all([
-      connect(session, plan, ports),
+      catchUp(session, plan, ports),
       pullInbox(session, ports, plan.commands), // commands are ordered independently of messages
     ]);
   } finally {
@@ -393,7 +394,7 @@ export async function goLive(
   }
 }
 
-async function connect(
+async function catchUp(
   session: Session,
   { personal, streamKeys }: Pick<JoinPlan, "personal" | "streamKeys">,
   { catchUps, resync }: LivePorts,

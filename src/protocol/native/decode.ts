@@ -60,8 +60,9 @@ const nothing = () => undefined;
 const NO_POINTS: readonly ResumePoint[] = [];
 
 /**
- * Creates a decoder for CONNECT. The decoder ignores bytes after the known fields. `accept` decodes
- * a copy of the whole frame.
+ * Creates a decoder for CONNECT. The decoder ignores bytes after the known fields. It skips the
+ * resume points, because they are costly to decode and the credential is not checked yet. `accept`
+ * decodes a copy of the whole frame.
  */
 export function createConnectDecoder(
   limits: RequestLimits,

@@ -77,6 +77,7 @@ function among(
   requested: readonly string[],
   current: readonly string[],
 ): Pick<JoinState, "groups" | "isAll"> {
+  // Usually true: the login returned the cached list itself.
   if (requested === current) return { groups: requested, isAll: true };
   const own = new Set(current);
   const groups = requested.filter((id) => own.has(id));
