@@ -77,8 +77,8 @@ const ECHO_MS = 300;
 const FAILED = 1;
 
 /**
- * Handles signals. The first one stops the migration after the current page. A later one ends the
- * process.
+ * Handles signals. The first signal stops the migration after the current page. A later signal ends
+ * the process.
  */
 function stopOnce(migration: Migration): () => void {
   let stoppedAtMs: number | undefined;

@@ -31,9 +31,9 @@ interface Server {
   start(): Promise<{
     readonly apiPort: number;
     readonly clientPort: number;
-    /** Port of `api.compatListen`. Absent if it is not set. */
+    /** Port of `api.compatListen`. Absent if the setting is empty. */
     readonly apiCompatPort?: number;
-    /** Port of `protocol.wkproto.listen`. Absent if it is not set. */
+    /** Port of `protocol.wkproto.listen`. Absent if the setting is empty. */
     readonly wkprotoPort?: number;
   }>;
   /** Drains and stops the node. First waits for a start in progress. Can be called twice. */
@@ -224,8 +224,8 @@ async function stop(
 }
 
 /**
- * Returns true if another node can accept this node's clients, or if that is unknown. If false, the
- * clients are disconnected all at once.
+ * Returns true if another node can accept this node's clients, or if that is unknown. If the result
+ * is false, the clients are disconnected all at once.
  */
 async function hasSuccessor({ cluster }: Node): Promise<boolean> {
   try {

@@ -30,7 +30,8 @@ const REPEATED_SIGNAL_MS = 300;
 
 /**
  * Runs a node until a signal arrives. The first signal drains the node, and the process exits with
- * 0. A later one makes it exit with 1. With `newStore`, a lost store is first moved aside.
+ * 0. A later signal makes the process exit with 1. With `newStore`, a lost store is first moved
+ * aside.
  */
 export async function startNode(
   { config, places: configPlaces }: SourcedConfig,

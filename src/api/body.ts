@@ -97,7 +97,7 @@ function nullRuleOf(schema: TSchema): NullRule {
 
 /**
  * Removes optional fields that are `null`. With `fillsLists`, a required list that is missing or
- * `null` becomes empty, unless its schema requires items.
+ * `null` becomes an empty list, unless its schema requires items.
  */
 function withoutNulls(rule: NullRule, value: unknown, fillsLists: boolean): unknown {
   if (value === null) return fillsLists && rule.isList ? [] : null;
@@ -167,7 +167,10 @@ function notJson(error: unknown): string {
   return `The body is not valid JSON${place}`;
 }
 
-/** Returns a header value that lists the query parameters not in `names`, if there are any. */
+/**
+ * Returns a header value that lists the query parameters that are not in `names`, or `undefined` if
+ * there are no such parameters.
+ */
 export function ignoredParameters(query: string, names: ReadonlySet<string>): string | undefined {
   const ignored = query
     .split("&")
@@ -268,8 +271,8 @@ function refuse(message: string): ReadResult<never> {
 }
 
 /**
- * Returns the error details if a list is too long, otherwise `undefined`. On such a list, `explain`
- * could run for a second.
+ * Returns the error details if a list exceeds its `maxItems`, otherwise `undefined`. On a list of
+ * that length, `explain` could run for a second.
  */
 function arrayOverLimit(
   schema: TSchema,
@@ -353,7 +356,9 @@ function splitPair(pair: string): readonly [string, string | undefined] {
   }
 }
 
-/** Returns the integer, or `text` itself if it is not an integer; the schema then rejects it. */
+/**
+ * Returns the integer in `text`. Returns any other text unchanged, so that the schema rejects it.
+ */
 function toInteger(text: string): number | string {
   return /^-?\d{1,16}$/.test(text) ? Number(text) : text;
 }

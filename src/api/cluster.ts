@@ -74,8 +74,8 @@ function requireChoice(nodes: readonly NodeInfo[], uid: string): NodeChoice {
 }
 
 /**
- * Differences in load and in the number of sessions that are ignored, because a node's figures may
- * be one heartbeat interval old.
+ * Nodes whose load and number of sessions differ by at most these tolerances count as equal,
+ * because a node's figures may be one heartbeat interval old.
  */
 const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;

@@ -224,7 +224,9 @@ function isClientOf(
   );
 }
 
-/** Removes the items after the first `offset` from the heap and returns them in order. */
+/**
+ * Removes all items except the first `offset` from the heap. Returns the removed items in order.
+ */
 async function lastOf<Item>(
   items: FirstItems<Item>,
   offset: number,

@@ -59,8 +59,8 @@ export class EventFeed implements HttpStream, VisitedFeed {
   }
 
   /**
-   * Writes text, or keeps it until the transport opens the reply. Returns false if the source must
-   * pause until `resume`.
+   * Writes text. Buffers the text until the transport opens the reply. Returns false if the source
+   * must pause until `resume`.
    */
   write(text: string): boolean {
     if (this.#body === undefined) {

@@ -275,7 +275,7 @@ class Follower {
     }
   }
 
-  /** Writes the remaining events of the page. Returns false if the feed is then paused. */
+  /** Writes the remaining events of the page. Returns false if a write pauses the feed. */
   #writePage(): boolean {
     const { events } = this.#page;
     for (let next = events[this.#next]; next !== undefined; next = events[this.#next]) {

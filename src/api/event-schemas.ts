@@ -1,5 +1,6 @@
-// Event types: when each is written, the schema of its `data`, and an example. The OpenAPI
-// document, the client for backends and the list in docs/events.md are generated from this table.
+// Event types, each with the condition under which it is written, the schema of its `data`, and an
+// example. The OpenAPI document, the client for backends and the list in docs/events.md are
+// generated from this table.
 
 import { type TObject, type TSchema, Type } from "typebox";
 import {

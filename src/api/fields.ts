@@ -68,7 +68,7 @@ export const personUid = Type.String({
   pattern: OPTIONAL_ID_PATTERN,
   description: "User whose conversation with channel_id is read; required for a personal channel",
 });
-/** Cursor for a list that is read in pages, ordered by id: the last id on a page. */
+/** Cursor for a list that is read in pages, ordered by id. The cursor is the last id on a page. */
 export const idCursor = Type.String({
   pattern: OPTIONAL_ID_PATTERN,
   description: "Value of cursor in the previous reply; empty or absent for the first page",

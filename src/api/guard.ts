@@ -141,9 +141,9 @@ function isForwarded(request: HttpRequest): boolean {
 /**
  * Creates a function that returns true for a call from a web page whose origin is neither this
  * listener's own nor allowed by `admitsPage`, and for a call whose Host header names another
- * machine. Otherwise, a page from another site could control the broker through a browser on this
- * machine. A POST from a page, or a GET whose reply the page can read, has an Origin header, or a
- * Host header that names another machine (DNS rebinding).
+ * machine. Without this check, a page from another site could control the broker through a browser
+ * on this machine. Such a page can send a POST, or a GET whose reply it can read, only with an
+ * Origin header or with a Host header that names another machine (DNS rebinding).
  */
 function createPageCheck(): (request: HttpRequest, admitsPage?: PageRule) => boolean {
   let lastHost = ""; // most calls have the same Host

@@ -1,5 +1,5 @@
-// Reads pages of messages for HTTP calls. A page can contain several megabytes. Therefore, only a
-// few pages are read at once, and each page is serialised in slices of the event loop.
+// Reads pages of messages for HTTP calls. A page can contain several megabytes. Therefore, at most
+// `PAGES_AT_ONCE` pages are read at once, and each page is serialised in slices of the event loop.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { Message } from "../broker/model.ts";
@@ -7,7 +7,7 @@ import { Semaphore } from "../lib/semaphore.ts";
 import { TimeSlice, Turns } from "../lib/time-slice.ts";
 import type { HttpRequest } from "../transport/types.ts";
 
-/** Maximum number of pages that are read at once. Each may contain 8 MiB of payloads. */
+/** Maximum number of pages that are read at once. Each page may contain 8 MiB of payloads. */
 const PAGES_AT_ONCE = 2;
 /** Maximum number of calls that wait for their turn to read a page. */
 const MAX_WAITING = 500;
@@ -19,13 +19,13 @@ interface Page {
 export class MessagePages {
   readonly #running = new Semaphore(PAGES_AT_ONCE);
   readonly #turns = new Turns();
-  /** Number of calls that read or wait, without those whose caller has disconnected. */
+  /** Number of calls that read or wait, except waiting calls whose caller has disconnected. */
   #calls = 0;
 
   /**
    * Returns the page, and its messages as a JSON array in the same order. Rejects if `read`
-   * rejects, with `overloaded` if too many calls wait, and with `unavailable` if the caller has
-   * disconnected before its turn.
+   * rejects, with `overloaded` if `MAX_WAITING` calls already wait, and with `unavailable` if the
+   * caller has disconnected before its turn.
    */
   async read<P extends Page>(
     request: Pick<HttpRequest, "onAborted">,

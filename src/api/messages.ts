@@ -236,8 +236,8 @@ export function decodeBase64(text: string): Uint8Array | undefined {
 }
 
 /**
- * Returns a message as JSON. The channel id is the one that `uid` sees, or the one that the sender
- * sees if `uid` is `undefined`.
+ * Returns a message as JSON. The channel id is the id that `uid` sees. If `uid` is `undefined`, it
+ * is the id that the sender sees.
  */
 export function messageJson(message: Message, uid: string | undefined) {
   const channel = uid === undefined ? message.channel : channelSeenBy(uid, message);

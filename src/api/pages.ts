@@ -70,7 +70,7 @@ export function frontPage({
 export function pageRoutes({ readFile, demo, hasConsole }: PagesPorts): readonly HttpRoute[] {
   const files = new Map<string, Promise<StaticFile>>();
 
-  /** Returns a file, and keeps it for later calls. Rejects if the file does not exist. */
+  /** Returns a file, and caches the file for later calls. Rejects if the file does not exist. */
   function read(path: string): Promise<StaticFile> {
     const reading = files.get(path) ?? readFile(path).then(withGzip);
     files.set(path, reading);

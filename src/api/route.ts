@@ -48,7 +48,10 @@ interface RowDocs {
   /** Error codes that the route returns with 403 instead of their usual status. */
   readonly forbidding?: readonly ErrorCode[];
   readonly edgeErrors?: readonly EdgeCode[];
-  /** Request headers that the route reads, in lower case, except those that every call reads. */
+  /**
+   * Request headers that the route reads, in lower case. Headers that every call reads are not
+   * listed.
+   */
   readonly headers?: readonly string[];
   /** Headers of every reply of the route, including errors. */
   readonly replyHeaders?: Readonly<Record<string, string>>;

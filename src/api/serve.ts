@@ -74,7 +74,10 @@ export function createServe({
 
 type Step<Result> = (request: HttpRequest) => Result | Promise<Result>;
 
-/** Returns a step that does the same, but never throws. Its reply, if there is one, is counted. */
+/**
+ * Returns a step that calls `step` and never throws. If the result is a reply, the reply is
+ * counted.
+ */
 function guarded<Result extends RouteReply | undefined>(
   step: Step<Result>,
   {
@@ -135,7 +138,7 @@ function namingIgnored(
   };
 }
 
-/** Adds headers to each reply, except to a streamed one, which already has them. */
+/** Adds headers to each reply, except to a streamed reply, which already has these headers. */
 function withHeaders<Result extends RouteReply | undefined>(
   headers: Readonly<Record<string, string>>,
   step: Step<Result>,

@@ -1,6 +1,6 @@
-// The static API token. Limits guesses per client network. After too many wrong tokens from a
-// network, its tokens are checked slowly until the network sends the right one or the window ends.
-// Each node counts separately.
+// The static API token. Limits guesses per client network. After `attempts` wrong tokens from a
+// network within `windowS`, its tokens are checked slowly until the network sends the right token
+// or the window ends. Each node counts wrong tokens separately.
 
 import { hasAccessTokenForm } from "../broker/access-tokens.ts";
 import { SlowTurns } from "../broker/slow-turns.ts";
@@ -35,7 +35,7 @@ export class StaticToken {
   readonly #turns = new SlowTurns();
   #failuresEndAtMs = 0;
 
-  /** An empty `token` disables the static token: no token is accepted. */
+  /** An empty `token` disables the static token, so that no static token is accepted. */
   constructor(token: string, limits: GuessLimits) {
     this.#hash = token === "" ? undefined : hashToken(token);
     this.#hasAccessTokenForm = hasAccessTokenForm(token);
@@ -62,7 +62,8 @@ export class StaticToken {
 
   /**
    * Records an attempt before the caller learns whether the token is correct. Returns a promise if
-   * the caller must wait. The promise rejects with `rate_limited` if too many callers wait.
+   * the caller must wait. The promise rejects with `rate_limited` if the network's queue in
+   * `SlowTurns` is full.
    */
   attempt(request: HttpRequest, isRight: boolean): Promise<void> | undefined {
     if (this.#hash === undefined) return undefined;

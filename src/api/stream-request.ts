@@ -53,7 +53,7 @@ export type Audience = "all" | "viewers";
 
 export interface StreamRequest {
   readonly channel: ChannelRef;
-  /** User who reads the channel. `undefined` only for a group. */
+  /** User who reads the channel. May be `undefined` only if the channel is a group. */
   readonly uid: string | undefined;
   readonly clientMsgNo: string;
   readonly fromIndex: number;

@@ -29,9 +29,11 @@ interface Vitals {
   readonly nodeId: string;
   readonly version: string;
   readonly uptimeMs: number;
-  /** Address at which clients reach the node, empty if none is configured. */
+  /** Address at which clients reach the node, empty if no address is configured. */
   readonly clientAddress: string;
-  /** Address for clients that connect over TCP without WebSocket, empty if none is configured. */
+  /**
+   * Address for clients that connect over TCP without WebSocket. Empty if no address is configured.
+   */
   readonly tcpAddress: string;
   readonly connections: number;
   readonly sessions: number;

@@ -27,7 +27,8 @@ export interface Viewers {
    * `undefined` if the hook sets no end. Later checks of an open feed pass no `page` and do not
    * call the hook. Throws `unauthorized`, `token_expired`, `banned`, `not_in_channel`,
    * `refused_by_hook` or `unavailable`. Throws `forbidden` if the token does not allow this use,
-   * and `rate_limited` if no budget is left or too many wrong tokens came from `address`.
+   * and `rate_limited` if the user's budget is used up or too many wrong tokens came from
+   * `address`.
    */
   admit(viewer: Viewer, channel: UsedChannel, page?: ViewerPage): Promise<number | undefined>;
   beginRead: ReadBudget["begin"];
@@ -139,7 +140,7 @@ export interface AdmissionPorts {
   readonly log: Pick<ApiLog, "error">;
 }
 
-/** Checks a viewer's request: before it is served, and again while its feed is open. */
+/** Checks a viewer's request before it is served, and again while its feed is open. */
 type ViewerCheck = (
   request: HttpRequest,
   target: { readonly viewer: Viewer; readonly channel: UsedChannel },

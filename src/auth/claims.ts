@@ -86,8 +86,9 @@ export function judgeClaims(payload: Payload, rules: ClaimRules, nowS: number): 
 
 /**
  * Returns the earliest possible issue time (Unix seconds) of a token without `iat` that is valid
- * now. A token's lifetime is at most `maxAgeS`. The tolerance is subtracted twice: the issuer's
- * clock may be off by that much, and a token is accepted for that long after `exp`.
+ * now. A token's lifetime is at most `maxAgeS`. The tolerance is subtracted twice, because the
+ * issuer's clock may be off by the tolerance, and because a token is accepted until `exp` plus the
+ * tolerance.
  */
 function earliestIssueS({ maxAgeS, clockToleranceS }: ClaimRules, nowS: number): number {
   return nowS - maxAgeS - 2 * clockToleranceS;

@@ -38,7 +38,7 @@ const FIRST_RETRY_MS = 1000;
 const MAX_RETRY_MS = 60_000;
 /** Maximum fraction by which a wait varies at random, so that nodes read at different times. */
 const JITTER = 0.1;
-/** Maximum number of kids that are remembered as missing. */
+/** Maximum number of missing kids that are recorded. */
 const MAX_MISSING = 10_000;
 const MAX_KID_LENGTH = 256;
 
@@ -74,8 +74,8 @@ export class KeyRefresher {
 
   /**
    * Begins to read the source. Resolves without waiting for this read if the copy has usable keys
-   * that are not too old. Otherwise, resolves after the read, even if it fails; the node then starts
-   * without keys.
+   * that are not older than `maxStaleS`. Otherwise, resolves after the read. If the read fails, the
+   * node starts without usable keys.
    */
   async start(): Promise<void> {
     try {
@@ -98,7 +98,8 @@ export class KeyRefresher {
   }
 
   /**
-   * Returns the keys. Throws `unavailable` if no keys have been read yet, or if they are too old.
+   * Returns the keys. Throws `unavailable` if no keys have been read yet, or if the keys are older
+   * than `maxStaleS`.
    */
   current(): KeySet {
     if (this.#set === undefined || this.#isStale)
@@ -125,7 +126,7 @@ export class KeyRefresher {
     });
   }
 
-  /** True if the keys are too old to be used. */
+  /** True if the keys are older than `maxStaleS`. They must not be used. */
   get #isStale(): boolean {
     return this.ageS > this.#ports.maxStaleS;
   }

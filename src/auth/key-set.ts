@@ -30,7 +30,10 @@ export class KeySet {
 }
 
 const MIN_SECRET_BYTES = 32;
-/** Sample secrets from well-known web pages. They are long enough, but not secret. */
+/**
+ * Sample secrets from well-known web pages. They have `MIN_SECRET_BYTES` or more, but are not
+ * secret.
+ */
 const SAMPLE_SECRETS = [
   "a-string-secret-at-least-256-bits-long",
   "a-valid-string-secret-that-is-at-least-384-bits-long",

@@ -4,9 +4,9 @@
 //
 // If all counters are in use, each message or event for a channel without a counter examines the
 // next counter in a ring. A counter that has credit, and was used in the last 15 minutes, loses one
-// credit. Any other counter is reassigned to the channel. A channel that receives more than one in
-// `MAX_CHANNELS` of all messages and events therefore keeps its counter [Misra, Gries 1982]. A
-// channel that lost its counter is later counted from 0 again.
+// credit. Any other counter is reassigned to the channel. A channel that receives more than the
+// fraction 1/`MAX_CHANNELS` of all messages and events therefore keeps its counter [Misra, Gries
+// 1982]. A channel that lost its counter is later counted from 0 again.
 
 import type { ChannelKey } from "./model.ts";
 
@@ -23,7 +23,7 @@ export interface BusyChannel {
 interface Counter {
   key: ChannelKey;
   credit: number;
-  /** Newest minute, as of the last call to `advance`. */
+  /** Newest minute at the last call to `advance`. */
   minute: number;
   /** Counts of the newest minute. */
   newestMessages: number;
@@ -31,8 +31,8 @@ interface Counter {
   /** Minute in which the counter last counted a message or an event. */
   countedMinute: number;
   /**
-   * Counts of the 14 minutes before the newest, indexed by the minute modulo `WINDOW_MINUTES`. The
-   * slot of the newest minute contains 0.
+   * Counts of the 14 minutes before the newest minute, indexed by the minute modulo
+   * `WINDOW_MINUTES`. The slot of the newest minute contains 0.
    */
   readonly messages: Uint32Array;
   readonly events: Uint32Array;

@@ -26,8 +26,9 @@ export interface SentStream {
  */
 export interface ChannelLogs {
   /**
-   * Creates the stream. If it already exists, checks that it has this configuration and sender.
-   * Throws `client_msg_no_reused` if the clientMsgNo belongs to a message that is not a stream.
+   * Creates the stream. If the stream already exists, checks that it has this configuration and
+   * sender. Throws `client_msg_no_reused` if the clientMsgNo belongs to a message that is not a
+   * stream.
    */
   create(
     stream: SentStream,
@@ -35,7 +36,8 @@ export interface ChannelLogs {
   ): Promise<LogCreation>;
   /**
    * Appends in the same way as `Logs.append`. Throws `forbidden` if the stream has a different
-   * sender, and `too_large` if the stream was started by `POST /event` and would exceed its limit.
+   * sender, and `too_large` if the stream was started by `POST /event` and would exceed its maximum
+   * size.
    */
   append(stream: SentStream, append: LogAppend): Promise<LogAppendResult>;
 }

@@ -1,6 +1,7 @@
 // Creates and changes channels, their members and their lists. A call that adds members to a group
-// notifies all users in the call, even those who were already members, because the call may be a
-// retry after a node died before it sent the notifications. The store notifies removed members.
+// notifies all users in the call, even those who were already members. This is necessary because
+// the call may be a retry after a node died before it sent the notifications. The store notifies
+// removed members.
 
 import { TimeSlice } from "../lib/time-slice.ts";
 import { BrokerError } from "./errors.ts";
@@ -25,7 +26,10 @@ import type {
 export interface ChannelState {
   readonly info: ChannelInfo;
   readonly sizes: ChannelSizes;
-  /** Seq of a group's newest message, or 0. Always 0 for a personal channel. */
+  /**
+   * Seq of a group's newest message, or 0 if no message was stored. Always 0 for a personal
+   * channel.
+   */
   readonly headSeq: number;
 }
 
@@ -61,9 +65,9 @@ export interface Channels {
     options: { readonly membership: Membership; readonly reset: boolean },
   ): Promise<void>;
   /**
-   * Removes members. A uid without this membership causes `not_in_channel`, or is ignored if
-   * `others` is `skip`. Also throws `channel_not_found`, `channel_disbanded`, or `bad_request` if
-   * `uids` is empty.
+   * Removes members. Throws `not_in_channel` if a uid does not have this membership. If `others` is
+   * `skip`, ignores such a uid instead. Also throws `channel_not_found`, `channel_disbanded`, or
+   * `bad_request` if `uids` is empty.
    */
   removeSubscribers(
     channel: ChannelRef,

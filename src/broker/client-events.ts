@@ -78,7 +78,8 @@ function checkType(type: string): void {
   if (!isWellFormed(type)) throw invalid("type", "must be well-formed Unicode");
   if (type.startsWith(RESERVED_EVENT_PREFIX))
     throw invalid("type", `must not begin with ${RESERVED_EVENT_PREFIX}, which is reserved`);
-  // Clients refresh their token on an event of this type, so only the server may send it.
+  // Clients refresh their token when they receive this type of event, so only the server may send
+  // it.
   if (type === EXPIRING_EVENT) throw invalid("type", `must not be ${EXPIRING_EVENT}`);
 }
 

@@ -15,7 +15,7 @@ export type Audience =
       readonly recipients: readonly string[];
       /**
        * Contains the sender, whose other online sessions receive the command. Empty if the sender
-       * is a recipient or the system, or if the command has `subscribers`.
+       * is a recipient, if the sender is the system, or if the command has `subscribers`.
        */
       readonly pushOnlyRecipients: readonly string[];
     };

@@ -41,7 +41,7 @@ interface Position {
 
 /**
  * Maximum number of prints (hashes of conversations) in a cursor. A cursor that would need more
- * contains none.
+ * prints contains no prints.
  */
 const MAX_PRINTS = 200;
 const PRINT_BYTES = 5;
@@ -141,7 +141,7 @@ function writeCursor(position: Position, uid: string): string {
   return Buffer.concat([Buffer.of(VERSION), checkOf(uid, content), content]).toString("base64url");
 }
 
-/** Reads a cursor. Throws `bad_cursor` if it cannot be read or belongs to another user. */
+/** Reads a cursor. Throws `bad_cursor` if the cursor is malformed or belongs to another user. */
 export function positionAt(cursor: string, uid: string): Position {
   const bytes = Buffer.from(cursor, "base64url");
   const content = bytes.subarray(1 + CHECK_BYTES);

@@ -14,7 +14,7 @@ import type { ChannelRef, Conversation, ConversationHead } from "./model.ts";
 import type { Announcer, Clock, ConversationChange, ConversationStore } from "./ports.ts";
 
 /**
- * Maximum number of lists that are built at the same time. Each of them takes a share of every
+ * Maximum number of lists that are built at the same time. Each list takes a share of every
  * event-loop turn.
  */
 const CONCURRENT_LISTS = 4;
@@ -26,7 +26,9 @@ const MAX_WAITING_LISTS = 100;
 
 interface ChangeOwner {
   readonly uid: string;
-  /** Session that makes the change and is not notified. `undefined` to notify all sessions. */
+  /**
+   * Session that makes the change and is not notified. `undefined` if all sessions are notified.
+   */
   readonly origin: string | undefined;
 }
 
@@ -34,7 +36,7 @@ interface ConversationRange {
   readonly cursor: string | undefined;
   /**
    * Minimum `changedAtMs` of the listed conversations, in Unix milliseconds. If absent, all
-   * conversations are listed. With a cursor, the time of the first page applies.
+   * conversations are listed. If there is a cursor, the time of the first page applies.
    */
   readonly sinceMs?: number | undefined;
   readonly limit: number;
@@ -61,7 +63,7 @@ export interface ConversationFilter {
 interface FilteredSelection extends Selection {
   /**
    * Time in Unix milliseconds. A later selection since this time contains every change that this
-   * one lacks.
+   * selection lacks.
    */
   readonly upToMs: number;
   /** Returns the channels of all conversations, including those that do not pass the filter. */
@@ -78,27 +80,30 @@ const COUNT_GROWTH = 4;
 /** All methods throw `bad_id` for an invalid id. */
 export interface Conversations {
   /**
-   * Throws `overloaded` if too many of the user's calls are waiting, and `bad_cursor` for a bad
-   * cursor.
+   * Throws `overloaded` if `MAX_WAITING_LISTS` calls of the user are waiting, and `bad_cursor` if
+   * the cursor is not valid.
    */
   list(uid: string, range: ConversationRange): Promise<ConversationPage>;
   /**
-   * Selects conversations. With a cursor, `filter.version` is ignored. Throws the same errors as
-   * `list`.
+   * Selects conversations. If there is a cursor, `filter.version` is ignored. Throws the same
+   * errors as `list`.
    */
   select(
     uid: string,
     filter: ConversationFilter,
     range: Omit<ConversationRange, "sinceMs" | "maxBytes">,
   ): Promise<FilteredSelection>;
-  /** Returns the conversations in these channels that have a visible message, newest first. */
+  /** Returns, among these channels, the conversations that have a visible message, newest first. */
   among(uid: string, channels: readonly ChannelRef[]): Promise<readonly ConversationHead[]>;
   /**
-   * Returns a conversation, even one without messages. Throws `not_in_channel` if the user is not
+   * Returns a conversation, even if it has no messages. Throws `not_in_channel` if the user is not
    * in the channel.
    */
   read(uid: string, channel: ChannelRef): Promise<Conversation>;
-  /** Throws `not_in_channel`, or `bad_request` for a negative or fractional number in `change`. */
+  /**
+   * Throws `not_in_channel`, or `bad_request` if a number in `change` is negative or not an
+   * integer.
+   */
   change(by: ChangeOwner, channel: ChannelRef, change: ConversationChange): Promise<Conversation>;
 }
 
@@ -172,7 +177,8 @@ export function createConversations({
         ? channels.findIndex(({ id, type }) => id === last.id && type === last.type) + 1
         : channels.length;
     return {
-      // The page is sorted again: newer messages may have been stored between the two reads.
+      // The page is sorted again, because newer messages may have been stored between the two
+      // reads.
       conversations: newestFirst(page.conversations),
       cursor: selection.cursorAfter(count, page.conversations),
       readCount: list.heads.length,
@@ -224,7 +230,7 @@ export function createConversations({
   };
 }
 
-/** Returns the conversation, or throws `not_in_channel` if the store found none. */
+/** Returns the conversation, or throws `not_in_channel` if it is `undefined`. */
 function inConversation(conversation: Conversation | undefined): Conversation {
   if (conversation === undefined) throw new BrokerError("not_in_channel");
   return conversation;

@@ -1,6 +1,6 @@
 // Checks a client's credential as far as possible without the store: the form of a token and the
-// claims of a JWT. The store compares registered tokens. After a refusal, finds the device flag for
-// which the token is valid. State: the header of the latest JWT.
+// claims of a JWT. The store compares registered tokens. After a refusal, `mismatch` finds the
+// device flag for which the token is registered. State: the header of the latest JWT.
 
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import { BrokerError } from "./errors.ts";
@@ -24,11 +24,11 @@ export interface Claims {
   /** Device flag, or `undefined` if the token is valid for all of the user's devices. */
   readonly flag: DeviceFlag | undefined;
   readonly level: DeviceLevel;
-  /** Device id that replaces the id in CONNECT, or "" if the token has none. */
+  /** Device id that replaces the id in CONNECT, or "" if the token contains no id. */
   readonly deviceId: string;
   /**
-   * Unix seconds at which the token was issued. If the token does not contain this time, the
-   * earliest time at which a token that is valid now can have been issued.
+   * Unix seconds at which the token was issued. If the token does not contain this time, the value
+   * is the earliest time at which a token that is valid now can have been issued.
    */
   readonly issuedS: number;
   /** Unix milliseconds at which the token expires, without the tolerance for clock differences. */
@@ -40,8 +40,9 @@ export interface Claims {
 export interface JwtVerifier {
   /**
    * Returns the claims of a token if its signature and claims are valid now. Throws or rejects with
-   * `unauthorized`, with `token_expired` if the token has expired but is otherwise valid, or with
-   * `unavailable` if its key is not known yet or if the known keys are too old.
+   * `unauthorized`, or with `token_expired` if the token has expired but is otherwise valid. Throws
+   * or rejects with `unavailable` if the token's key is not known yet, or if the known keys have
+   * exceeded their maximum age.
    */
   verify(token: string): MaybePromise<Claims>;
   /** Counts a token that was refused because its device was logged out. */
@@ -92,7 +93,7 @@ export interface Credentials {
   prove(bearer: Bearer): MaybePromise<Proof>;
   /**
    * Throws `unauthorized` if the device was logged out after the token was issued. For a login, the
-   * store checks this instead, in the step that adds the session.
+   * store makes this check instead, in the step that adds the session.
    */
   assertNotRevoked(claims: Claims, device: Device | undefined): void;
   /** Returns the error for a revoked token, and counts the token. */
@@ -109,8 +110,8 @@ const MISMATCH = "uid, device flag and token do not match";
 const FLAG_NAMES = ["app", "web", "desktop"] as const satisfies Record<DeviceFlag, string>;
 
 /**
- * Creates the check. `jwt` is required unless `mode` is `token` or `none`. Without `wrongFlags`, a
- * refusal never names the device flag of the token.
+ * Creates the check. `jwt` is required unless `mode` is `token` or `none`. If `wrongFlags` is
+ * absent, a refusal never names the device flag of the token.
  */
 export function createCredentials(
   mode: ClientAuth,

@@ -49,10 +49,10 @@ export interface CursorFeed<Item, Event> {
   judge(event: Event): CursorStep<Item>;
   /**
    * Passes an item to the reader and advances the position past it. Returns `ended` if the item is
-   * the last one, and `paused` if the reader accepts no further items until `resume`.
+   * the last item, and `paused` if the reader accepts no further items until `resume`.
    */
   push(item: Item): "next" | "paused" | "ended";
-  /** Called once, unless the cursor was stopped or never started. */
+  /** Called once when the cursor ends, unless it was stopped or never started. */
   ended(why: CursorEnd): void;
 }
 
@@ -61,7 +61,10 @@ interface CursorPlace extends Reader {
 }
 
 interface CursorPorts {
-  /** Maximum number of events that are held during a read. With more, the store is read again. */
+  /**
+   * Maximum number of events that are held during a read. If more events are published, the store
+   * is read again.
+   */
   readonly maxHeld: number;
   readonly onEnd: () => void;
   /** Called if the store could not be read. */
@@ -132,7 +135,7 @@ export class Cursor<Item, Event> implements CursorPlace {
   }
 
   /**
-   * Checks whether the viewer may still read. If the cursor is not paused, this reads the store
+   * Checks whether the viewer may still read. If the cursor is not paused, the call reads the store
    * again, because every read includes the check. Has no effect before the first read.
    */
   recheck(): void {
@@ -159,7 +162,7 @@ export class Cursor<Item, Event> implements CursorPlace {
     this.#turn += 1;
     const turn = this.#turn;
     this.#catchUp(turn).catch((error) => {
-      if (this.#turn !== turn) return; // a later read decides, or the cursor has ended
+      if (this.#turn !== turn) return; // a later read replaces this one, or the cursor has ended
       this.#ports.onError(error);
       this.finish("failed");
     });

@@ -110,7 +110,7 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS;
 
-/** Returns true if a retry may succeed. Always true if the error names a delay. */
+/** Returns true if a retry may succeed, which is always the case if `retryAfterMs` is above 0. */
 export function mayRetry(code: ErrorCode, retryAfterMs: number): boolean {
   return ERRORS[code].retry || retryAfterMs > 0;
 }
@@ -136,7 +136,7 @@ export interface ErrorDetail {
 export class BrokerError extends Error {
   readonly code: ErrorCode;
   readonly details: readonly ErrorDetail[] | undefined;
-  /** Whole milliseconds after which a retry may succeed, or `undefined` if unknown. */
+  /** Whole milliseconds after which a retry may succeed. `undefined` if this time is unknown. */
   readonly retryAfterMs: number | undefined;
 
   constructor(
@@ -213,8 +213,8 @@ export const CLOSE_REASONS = {
 export type CloseReason = keyof typeof CLOSE_REASONS;
 
 /**
- * Reasons after which the client is not expected back. Watchers of its user are notified at once
- * [decisions: Presence told to watchers].
+ * Reasons after which the client is not expected to reconnect. Watchers of the client's user are
+ * notified immediately [decisions: Presence told to watchers].
  */
 export const FINAL_REASONS: ReadonlySet<CloseReason | undefined> = new Set<CloseReason>([
   "goodbye",
@@ -222,7 +222,7 @@ export const FINAL_REASONS: ReadonlySet<CloseReason | undefined> = new Set<Close
   "banned",
 ]);
 
-/** Reasons to end a session that concern its user rather than its connection. */
+/** Reasons for ending a session that concern the session's user rather than the connection. */
 export const KICK_REASONS: readonly CloseReason[] = [
   "kicked",
   "token_changed",

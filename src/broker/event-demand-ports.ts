@@ -35,7 +35,7 @@ export interface EventDemandStore {
   noteReader(kinds: readonly DemandKind[], untilMs: number): Promise<void>;
   /**
    * Returns, for each kind, the time until which readers want on-demand events of that kind, or 0
-   * if no reader ever wanted any.
+   * if no reader ever wanted such events.
    */
   readerDemand(): Promise<Readonly<Record<DemandKind, number>>>;
 }

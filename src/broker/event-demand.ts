@@ -1,7 +1,7 @@
 // Decides whether this node writes the on-demand events: `session.opened`, `session.closed` and
-// `command.sent`. They are frequent, so they are written only while an enabled webhook or a reader
-// of the feed requests them. Every node reads these requests once a second. State: the timer, the
-// result of the last read, and when readers were last stored.
+// `command.sent`. These events are frequent, so the node writes them only while an enabled webhook
+// or a reader of the feed requests them. Every node reads these requests once a second. State: the
+// timer, the result of the last read, and the times at which readers' requests were last stored.
 
 import {
   DEMAND_KINDS,
@@ -74,7 +74,7 @@ export class EventDemandWatch {
     return this.#reading;
   }
 
-  /** Records in the store that a reader has just requested these types. */
+  /** Stores that a reader has just requested these types. */
   async note(types: readonly string[]): Promise<void> {
     const { store, clock } = this.#ports;
     const nowMs = performance.now();
@@ -113,8 +113,8 @@ export class EventDemandWatch {
 }
 
 /**
- * Returns the kinds that `types` names, either by the exact name of a type or as `session.*` or
- * `command.*`.
+ * Returns the kinds that `types` names. A kind is named by the exact name of one of its types, or
+ * by `session.*` or `command.*`.
  */
 function demandedKinds(types: readonly string[]): readonly DemandKind[] {
   return DEMAND_KINDS.filter((kind) =>

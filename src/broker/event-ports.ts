@@ -98,7 +98,7 @@ export interface EventPage {
 export type EventListener = (partitions: readonly number[], numbers: readonly number[]) => void;
 
 export interface EventStore {
-  /** Returns true if steps write events. `undefined` if the feed was never turned on or off. */
+  /** Returns true if steps write events, or `undefined` if the feed was never turned on or off. */
   feedSwitch(): Promise<boolean | undefined>;
   /**
    * Turns the feed on or off in all partitions. After a call with `true`, every acknowledged change
@@ -113,10 +113,10 @@ export interface EventStore {
    */
   eventsSince(timeMs: number): Promise<readonly EventPosition[]>;
   /**
-   * Returns the events of the partition that follow the position, in order. Returns at most `limit`
-   * events, and at least one if any event follows. Only durable events are returned. If the store
-   * lacks the event at the position, returns the events that follow the last event that the reader
-   * and the store have in common.
+   * Returns, in order, the events of the partition that follow the position. Returns at most
+   * `limit` events, and at least one if any event follows. Only durable events are returned. If the
+   * store lacks the event at the position, returns the events that follow the last event that the
+   * reader and the store have in common.
    */
   readEvents(partition: number, after: EventPosition, limit: number): Promise<EventPage>;
   /**
@@ -128,7 +128,7 @@ export interface EventStore {
    * Removes events that are older than `beforeMs`, unless they follow a position in `held`. Then
    * removes the oldest events until the feed takes up about `maxBytes`. Stops early when `signal`
    * is aborted. Returns the number of removed events. On Redis, all events of one change together
-   * count as one.
+   * count as one event.
    */
   trimEvents(limits: EventLimits): Promise<number>;
   /** Approximate size of the stored events in bytes. */

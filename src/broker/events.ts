@@ -56,15 +56,16 @@ interface PartitionPage {
    * are missing, the first event of the page is `feed.gap`.
    */
   readonly loss: EventPage["loss"];
-  /** True if events may follow. */
+  /** True if further events of the partition may follow the page. */
   readonly more: boolean;
 }
 
 export interface EventFilter {
   /**
    * Names of types. A name that ends with `*` selects all types that begin with the text before the
-   * `*`. A plain `*` does not select on-demand events: select them by their exact names, or with
-   * `session.*` or `command.*`. An empty list selects all types except on-demand events.
+   * `*`. A plain `*` does not select on-demand events. These events are selected by their exact
+   * names, or by `session.*` or `command.*`. An empty list selects all types except on-demand
+   * events.
    */
   readonly types: readonly string[];
   /** Channel whose events are read. `undefined` means all events. */
@@ -84,7 +85,7 @@ export interface FeedPage {
   readonly more: boolean;
 }
 
-/** Number range of consecutive on-demand events that were removed. */
+/** Range of the numbers of consecutive on-demand events that were removed. */
 interface Hole {
   readonly from: number;
   readonly to: number;
@@ -251,8 +252,8 @@ export class Events {
   }
 
   /**
-   * Does the same as `read`, but waits up to `waitMs` for an event. `close` ends the wait at once.
-   * An abort of `signal` ends the wait within `MAX_WAIT_MS`.
+   * Does the same as `read`, but waits up to `waitMs` for an event. `close` ends the wait
+   * immediately. An abort of `signal` ends the wait within `MAX_WAIT_MS`.
    */
   async readWithin(
     start: readonly EventPosition[],

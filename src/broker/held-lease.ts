@@ -6,7 +6,9 @@ import type { Lease, LeaseStore } from "./lease-ports.ts";
 export const LEASE_TICK_MS = 1000;
 /** Time after which a lease that is not renewed expires. Another node can then acquire it. */
 export const LEASE_MS = 6000;
-/** Safety margin: the node stops using a lease this long before the lease expires. */
+/**
+ * Time before the expiry of a lease at which the node stops using the lease, as a safety margin.
+ */
 const LEASE_MARGIN_MS = 1500;
 
 /** Validity period of a lease. It starts each time the lease is renewed. */

@@ -33,14 +33,14 @@ export interface Restrictions {
 export interface ConnectHook {
   /** Names of the handshake headers that the hook needs, in lower case. */
   readonly headers: readonly string[];
-  /** Throws `refused_by_hook`, or `overloaded` if too many logins wait for the hook. */
+  /** Throws `refused_by_hook`, or `overloaded` if the queue of waiting logins is full. */
   ask(attempt: ConnectAttempt): Promise<Restrictions>;
 }
 
 export interface HookedMessage {
   readonly fromUid: string;
   readonly channel: ChannelRef;
-  /** `undefined` if the sender chose none. */
+  /** `undefined` if the sender chose no value. */
   readonly clientMsgNo: string | undefined;
   readonly payload: Uint8Array;
 }
@@ -49,9 +49,10 @@ export interface SendHook {
   /** Returns true if messages to the channel must pass the hook. */
   covers(channel: ChannelRef): boolean;
   /**
-   * Returns the payload that replaces the message's payload, or `undefined` if it is not replaced.
-   * `faultOf` returns the reason why the hook's payload is not valid, or `undefined` if it is
-   * valid. Throws `refused_by_hook`, or `overloaded` if too many messages wait for the hook.
+   * Returns the payload that replaces the message's payload, or `undefined` if the payload is not
+   * replaced. `faultOf` returns the reason why the hook's payload is not valid, or `undefined` if
+   * it is valid. Throws `refused_by_hook`, or `overloaded` if the queue of waiting messages is
+   * full.
    */
   ask(
     message: HookedMessage,

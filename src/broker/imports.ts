@@ -86,12 +86,12 @@ interface ImportedRange {
   /** Number of messages in the range. Messages beyond the history limits do not count. */
   readonly count: number;
   /**
-   * Last seq that the summary covers. Lower than the requested last seq if the range was too large,
-   * or if the channel ends earlier.
+   * Last seq that the summary covers. Lower than the requested last seq if the range has more than
+   * `MAX_COMPARED` messages, or if the channel ends earlier.
    */
   readonly throughSeq: number;
   readonly headSeq: number;
-  /** Time of the newest message in Unix milliseconds, or 0 if it is no longer stored. */
+  /** Time of the newest message in Unix milliseconds, or 0 if that message is no longer stored. */
   readonly headTimestampMs: number;
   /** SHA-256 over the messages in hex (see `addToChecksum`). */
   readonly checksum: string;
@@ -150,7 +150,7 @@ export class Imports {
     return this.#adopted;
   }
 
-  /** True if clients are refused, as well as writing calls that do not belong to the import. */
+  /** True if the node refuses clients, and writing calls that do not belong to the import. */
   get isUnderway(): boolean {
     return this.#phase === "opening" || this.#phase === "open" || this.#phase === "closing";
   }
@@ -179,8 +179,8 @@ export class Imports {
   }
 
   /**
-   * Opens the import, or continues an interrupted attempt. Completes an interrupted close, because
-   * no node serves clients before that. May throw `unavailable`.
+   * Opens the import, or continues an interrupted attempt. Also completes an interrupted close,
+   * because no node serves clients before the import is closed. May throw `unavailable`.
    */
   async open(): Promise<ImportOutcome> {
     const { store } = this.#ports;
@@ -202,7 +202,7 @@ export class Imports {
     return this.#outcome("open");
   }
 
-  /** Closes the import permanently. When it resolves, no node accepts further lines. */
+  /** Closes the import permanently. When the call resolves, no node accepts further lines. */
   async finish(): Promise<ImportOutcome> {
     await this.#change(["open"], "closing");
     if (this.#phase !== "closing") return this.#outcome("closed");

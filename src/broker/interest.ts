@@ -1,5 +1,5 @@
 // Lets several parts of a node listen to topics independently. The node listens to a topic while at
-// least one part does.
+// least one part listens to it.
 
 import type { Topic } from "./model.ts";
 import type { Cluster } from "./ports.ts";

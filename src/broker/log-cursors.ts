@@ -45,7 +45,7 @@ interface LogSink {
    * further batch until `resume`.
    */
   push(batch: LogBatch): boolean;
-  /** Called once, unless the reader stops the cursor. */
+  /** Called once when the cursor ends, unless the reader stops it. */
   ended(why: CursorEnd): void;
 }
 
@@ -75,8 +75,9 @@ export interface LogCursors {
   readonly size: number;
   /**
    * Opens a cursor. Nothing has been pushed to the sink when the promise resolves. Throws
-   * `overloaded` if the node, the viewer or the bearer has too many cursors. Throws `unavailable`
-   * if all cursors are closed in the meantime. Also throws the error of a failed subscription.
+   * `overloaded` if the node, the viewer or the bearer has reached its maximum number of cursors.
+   * Throws `unavailable` if all cursors are closed in the meantime. Also throws the error of a
+   * failed subscription.
    */
   open(target: CursorTarget, sink: LogSink): Promise<LogCursor>;
   onEvent(event: ClusterEvent): void;

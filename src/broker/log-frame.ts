@@ -14,9 +14,9 @@
 //   first    u32          number of records of the log before this frame
 //   check    u32          see `nextCheck`
 //
-// An offset is the number of bytes of the log's frames before it, and the check of the frame that
-// ends there. The check depends on all bytes before it. An offset is therefore not valid in a log
-// with different frames, even if these frames have the same length.
+// An offset consists of the number of bytes of the log's frames before it, and the check of the
+// frame that ends there. The check depends on all bytes before it. An offset is therefore not valid
+// in a log with different frames, even if these frames have the same length.
 
 import { crc32, crc32OfText } from "../lib/crc32.ts";
 import { BrokerError } from "./errors.ts";
@@ -49,7 +49,8 @@ export type LogName =
 
 /**
  * Returns the path of a free log. Returns `undefined` if the number of segments is not between 1
- * and `MAX_LOG_SEGMENTS`, or if a decoded segment is not an id or contains a slash.
+ * and `MAX_LOG_SEGMENTS`. Also returns `undefined` if a decoded segment contains a slash or is not
+ * an id.
  */
 export function logPath(segments: readonly string[]): string | undefined {
   if (segments.length === 0 || segments.length > MAX_LOG_SEGMENTS) return undefined;
@@ -323,10 +324,10 @@ function isTimed(bytes: Buffer): boolean {
 }
 
 /**
- * Calls `visit` for each event in `piece`, which must consist of whole frames of a channel's
- * stream, in order. Much faster than `framesIn`, which matters because a history page can have
- * thousands of events. If `skipsRecords` returns true, the records of a frame are left out. Callers
- * use this because visiting 16 MiB of records takes about a second.
+ * Calls `visit`, in order, for each event in `piece`. `piece` must consist of whole frames of a
+ * channel's stream. This is much faster than `framesIn`, which matters because a history page can
+ * have thousands of events. If `skipsRecords` returns true, the records of a frame are left out.
+ * Callers use this because visiting 16 MiB of records takes about a second.
  */
 export function visitEvents(
   piece: Buffer,

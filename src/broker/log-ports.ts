@@ -12,7 +12,7 @@ import type { LogName, LogOffset } from "./log-frame.ts";
  *     closed       its writer closed it
  *     stopped      a viewer cancelled the stream
  *     cancelled    its producer cancelled it, or another stream was started by force
- *     interrupted  its producer sent nothing for too long
+ *     interrupted  its producer sent no event for `silentMs` (see `StreamStore.interruptStreams`)
  */
 export type LogEnding = "closed" | "stopped" | "cancelled" | "interrupted";
 
@@ -23,8 +23,8 @@ export interface LogLimits {
   /** Maximum number of records of a log, including the records that a fork inherits. */
   readonly maxRecords: number;
   /**
-   * Maximum number of producers that a log remembers. A new producer replaces the producer that has
-   * been silent for the longest time, if that time is longer than the dedupe window.
+   * Maximum number of producers whose state is kept in a log. A new producer replaces the producer
+   * that has been silent for the longest time, if that time is longer than the dedupe window.
    */
   readonly maxProducers: number;
   /** Maximum number of heads that a node keeps in memory. More logs than that can exist. */
@@ -55,8 +55,8 @@ export interface LogOrigin {
   /** Offset of the source at which the fork begins. `undefined` means the source's tail. */
   readonly offset: LogOffset | undefined;
   /**
-   * Size of the part of the source's next frame that the fork also inherits: in records if the log
-   * is in JSON mode, otherwise in bytes. Must be 0 if `offset` is `undefined`.
+   * Size of the part of the source's next frame that the fork also inherits. The unit is records if
+   * the log is in JSON mode, otherwise bytes. Must be 0 if `offset` is `undefined`.
    */
   readonly subOffset: number;
 }
@@ -68,7 +68,7 @@ export interface LogDraft {
    */
   readonly contentType: string | undefined;
   /**
-   * At most one of `ttlS` and `expiresAtMs` is set. A fork with neither of them has its source's
+   * At most one of `ttlS` and `expiresAtMs` is set. A fork with neither field has its source's
    * expiry.
    */
   readonly ttlS: number | undefined;
@@ -80,7 +80,7 @@ export interface LogDraft {
 }
 
 /**
- * The outcome of `createLog`. Only `created` changed anything.
+ * The outcome of `createLog`. Only a call with the verdict `created` changed anything.
  *
  *     created         the log was created
  *     exists          the log already exists with the same configuration: the same media type,
@@ -117,8 +117,9 @@ export type LogLimit = "bytes" | "records" | "producers" | "depth" | "streams";
 export const MAX_FORK_DEPTH = 64;
 
 /**
- * Maximum number of active streams of a channel. It bounds what a node reads when it catches up
- * with the channel. Streams that `POST /event` starts are counted, but are never refused.
+ * Maximum number of active streams of a channel. It bounds the number of streams that a node reads
+ * when it catches up with the channel. Streams that `POST /event` starts are counted, but are never
+ * refused.
  */
 export const MAX_OPEN_STREAMS = 100;
 
@@ -129,7 +130,7 @@ export const MAX_OPEN_STREAMS = 100;
 export interface LogProducer {
   readonly id: string;
   readonly epoch: number;
-  /** Number of the request, from 0 without gaps within an epoch. */
+  /** Number of the request. In each epoch, numbers start at 0 and have no gaps. */
   readonly number: number;
 }
 
@@ -139,27 +140,27 @@ export interface LogAppend {
   /** Content type of the records. `undefined` if `records` is empty. */
   readonly contentType: string | undefined;
   readonly producer: LogProducer | undefined;
-  /** `Stream-Seq` of the request. Must be higher than the last one in bytewise comparison. */
+  /** `Stream-Seq` of the request. Must be higher than the log's last `Stream-Seq` (bytewise). */
   readonly order: string | undefined;
   /** Closes the log after the records. */
   readonly close: LogEnding | undefined;
 }
 
 /**
- * The outcome of `appendLog`. Only `appended` changed anything.
+ * The outcome of `appendLog`. Only a call with the verdict `appended` changed anything.
  *
  *     appended      the records were appended, or the log was closed, or both
  *     repeated      the producer's number was accepted before, or a request without records closes
- *                   a log that is closed. `number` is the highest accepted number
+ *                   a log that is already closed. `number` is the highest accepted number
  *     missing       there is no such log
  *     deleted       the log was deleted or has expired, but forks of it still exist
  *     closed        the log is closed
  *     other_type    the log has a different media type
  *     stale_epoch   the producer already has a higher epoch, `epoch`
  *     bad_start     the first number of a new epoch is not 0
- *     gap           earlier numbers of the producer are missing. `expected` is its next number, 0
- *                   for an unknown producer
- *     out_of_order  `order` is not higher than the last one
+ *     gap           earlier numbers of the producer are missing. `expected` is its next number,
+ *                   or 0 if the producer is unknown
+ *     out_of_order  `order` is not higher than that of the last append with an `order`
  *     full          the append would exceed `limit`. `producers`: the log has `maxProducers`
  *                   producers, and each wrote within the dedupe window
  */
@@ -168,7 +169,10 @@ export type LogAppendResult =
       readonly verdict: "appended" | "repeated";
       readonly tail: LogOffset;
       readonly closed: LogEnding | undefined;
-      /** Epoch and highest accepted number of the producer. `undefined` without a producer. */
+      /**
+       * Epoch and highest accepted number of the producer. `undefined` if the append has no
+       * producer.
+       */
       readonly producer: Pick<LogProducer, "epoch" | "number"> | undefined;
     }
   | { readonly verdict: "missing" | "deleted" | "other_type" | "bad_start" | "out_of_order" }
@@ -178,7 +182,7 @@ export type LogAppendResult =
   | { readonly verdict: "full"; readonly limit: LogLimit };
 
 export interface LogRange {
-  /** `undefined` means the tail; the read then returns no frames. */
+  /** `undefined` means the tail. The read then returns no frames. */
   readonly from: LogOffset | undefined;
   /** Maximum number of bytes of frames. The first frame is returned even if it is larger. */
   readonly maxBytes: number;
@@ -188,17 +192,17 @@ export interface LogRange {
  * The outcome of `readLog`.
  *
  *     read     the frames that follow `from`, as bytes: each piece consists of whole frames, and
- *              the pieces follow each other. `next` is the offset after the last one. The reader
- *              has reached the end of the log if `next` equals `head.tail`
+ *              the pieces follow each other. `next` is the offset after the last frame. The
+ *              reader has reached the end of the log if `next` equals `head.tail`
  *     missing  there is no such log
  *     deleted  the log was deleted or has expired, but forks of it still exist
- *     lost     the log has no such offset: the log ends before `from`, or differs before `from`
+ *     lost     the log has no such offset, because it is shorter or has different frames
  */
 export type LogRead =
   | {
       readonly verdict: "read";
       readonly head: LogHead;
-      /** Offset at which the frames begin: `from`, or the tail. */
+      /** Offset at which the frames begin: `from`, or the tail if `from` is `undefined`. */
       readonly start: LogOffset;
       readonly pieces: readonly Uint8Array[];
       readonly next: LogOffset;
@@ -210,7 +214,8 @@ export type LogRead =
  * bucket first adds a reference to the source. A call returns when its result is durable.
  *
  * A frame is never changed once it can be read. Two reads of a range return equal bytes, on any
- * node and after a restart. A store that loses acknowledged writes returns `lost` afterwards.
+ * node and after a restart. If a store loses acknowledged writes, a read from an offset that was
+ * lost returns `lost`.
  *
  * A log with a time to live expires if it has been neither appended to nor read for that time. The
  * time of the last use is stored only if the stored time is more than a quarter of the time to live
@@ -240,8 +245,8 @@ export interface LogStore {
   readLog(name: LogName, range: LogRange): Promise<LogRead>;
   /**
    * Deletes the log and all data about it, and publishes a `log` event. While forks of the log
-   * exist, its frames are kept for them. They are removed with the last fork. If there is no such
-   * log, changes nothing and returns `missing` or `deleted`.
+   * exist, its frames are kept for the forks. The frames are removed with the last fork. If there
+   * is no such log, changes nothing and returns `missing` or `deleted`.
    */
   deleteLog(name: LogName): Promise<"done" | "missing" | "deleted">;
 }
@@ -250,8 +255,8 @@ export const MAX_LOG_EVENT_BYTES = 4096;
 
 /**
  * A change to a log, published on its bucket's topic (`logTopic`). Events of one log arrive in the
- * order of their offsets, but some may be lost. A reader detects this by comparing `from` with its
- * own position.
+ * order of their offsets, but some may be lost. A reader detects a lost event by comparing `from`
+ * with its own position.
  */
 export interface LogEvent {
   readonly kind: "log";

@@ -1,7 +1,7 @@
 // Limits attempts to guess managers' passwords. Each client network may make a limited number of
-// failed attempts in a time window. Attempts in progress count as failures. A username with too
-// many failures is only slowed down, because its owner must still be able to log in from another
-// network.
+// failed attempts in a time window. Attempts in progress count as failures. A username that has
+// this number of failures is only slowed down, because its owner must still be able to log in from
+// another network.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import { networkOf } from "../lib/network.ts";
@@ -32,15 +32,17 @@ const SLOW_MS = 1000;
 interface Attempts {
   /** Number of attempts that run or wait to be admitted. */
   active: number;
-  /** Number of admitted attempts that have not finished yet. Each of them may still fail. */
+  /**
+   * Number of admitted attempts that have not finished yet. Each of these attempts may still fail.
+   */
   pending: number;
 }
 
 interface Network {
   readonly key: string;
   /**
-   * Attempts for usernames that have logged in from the network and have stayed below the limit
-   * since then.
+   * Attempts for usernames that have logged in from the network and have stayed below the limit of
+   * failures since then.
    */
   readonly verified: Attempts;
   readonly others: Attempts;
@@ -70,9 +72,9 @@ export class LoginGate {
 
   /**
    * Runs `verify` once the attempt is admitted. `rank` is -1 if the user has logged in from this
-   * network before and has not reached the limit since then. Otherwise, it is the number of the
-   * network's failures and pending attempts. Throws `too_many_attempts` with the time to wait, or
-   * `overloaded` if the node has too many attempts.
+   * network before and has not reached the limit of failures since then. Otherwise, it is the
+   * number of the network's failures and pending attempts. Throws `too_many_attempts` with the time
+   * to wait, or `overloaded` if the number of attempts on the node has reached its limit.
    */
   async attempt(
     { username, address }: LoginName,

@@ -43,11 +43,14 @@ const GAP_WAIT_MS = 500;
  */
 const MAX_WAITING_BYTES = 16 * 1024 * 1024;
 /**
- * Maximum number of appends that wait on one log, each of which is tried again whenever the log
- * grows.
+ * Maximum number of appends that wait on one log. Each waiting append is tried again whenever the
+ * log grows.
  */
 const MAX_WAITING_PER_LOG = 16;
-/** Bearer of the cursors of all waiting appends, which limits their share of the node's readers. */
+/**
+ * Bearer that the cursors of all waiting appends share. It limits their share of the node's
+ * readers.
+ */
 const WAITING_APPENDS = "waiting appends";
 /** Number of bytes charged for each waiting append in addition to its records. */
 const APPEND_OVERHEAD_BYTES = 1024;
@@ -57,7 +60,10 @@ export function createLogs({ store, cursors, onGap }: LogPorts): Logs {
   /** Number of waiting appends by log. */
   const waiting = new Map<string, number>();
 
-  /** Retries the append whenever the log has grown, until the gap is closed or time runs out. */
+  /**
+   * Retries the append whenever the log has grown, until the gap is closed or `GAP_WAIT_MS` have
+   * passed.
+   */
   async function appendAfterGap(
     name: LogName,
     attempt: AppendAttempt,

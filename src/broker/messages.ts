@@ -34,14 +34,14 @@ interface CopyLimit {
   requirePaid(): void;
   /** Charges the sender for the copies. Throws the same errors as `requirePaid`. */
   admit(copies: number): void;
-  /** Refunds what `admit` has charged, because the copies were not stored. */
+  /** Refunds the charge of `admit`. Called if the copies were not stored. */
   refund(): void;
 }
 
 export interface SendInput {
   readonly fromUid: string;
   readonly channel: ChannelRef;
-  /** `undefined` if the sender chose none. A retry is then stored as a new message. */
+  /** `undefined` if the sender chose no value. A retry is then stored as a new message. */
   readonly clientMsgNo: string | undefined;
   /**
    * If true, a message that reuses a `clientMsgNo` with a different payload is stored as a new
@@ -49,7 +49,7 @@ export interface SendInput {
    */
   readonly allowsReuse?: boolean | undefined;
   readonly header: MessageHeader & { readonly syncOnce: boolean };
-  /** Seconds until the message expires. 0 means never. */
+  /** Seconds until the message expires. 0 means that the message never expires. */
   readonly expireS: number;
   readonly streamNo: string | undefined;
   readonly tagKey: string | undefined;
@@ -150,8 +150,8 @@ export function createMessages(
 
   /**
    * Checks a message that has waited. Throws `unavailable` if an import was opened in the meantime,
-   * because an import waits only a short time for earlier calls, but a hook may take 30 s. Throws
-   * the errors of `recheck`.
+   * because an import waits only a short time for earlier calls, but a hook may take 30 s. Also
+   * throws the errors of `recheck`.
    */
   function assertStillAllowed({ recheck }: SendInput): void {
     if (rules.isImporting?.()) throw new BrokerError("unavailable");
@@ -159,8 +159,8 @@ export function createMessages(
   }
 
   /**
-   * Returns the recipients of a command, or the reason why the sender may not send it. Checks the
-   * permission first, because the member list may be long.
+   * Returns the recipients of a command, or the reason why the sender is not allowed to send it.
+   * Checks the permission first, because the member list may be long.
    */
   async function resolveCommand(input: SendInput): Promise<SendRefusal | Audience> {
     const { fromUid, channel, header, origin } = input;
@@ -179,14 +179,16 @@ export function createMessages(
     const resolve = async (): Promise<Resolution> => {
       const passed = await hooked;
       if (passed?.result !== undefined) return passed.result;
-      // Otherwise, each waiting command of a flood would read the members only to be refused.
+      // Without this check, each waiting command of a flood would read the members and then be
+      // refused.
       input.copyLimit?.requirePaid();
       return { draft: passed?.draft ?? draft, audience: await resolveCommand(input) };
     };
     if (origin === undefined) return issue(input, draft, resolve());
     const pass = commands.enter(fromUid);
     if (pass === undefined) throw new BrokerError("overloaded");
-    // The command is judged in its turn, because an earlier message may wait long for its hook.
+    // The sender's permission is checked in the command's turn, because an earlier message may
+    // still be waiting for its hook.
     const turn = rule.turn(queueOf(origin, draft));
     try {
       return await issue(input, draft, Promise.all([pass.turn, turn]).then(resolve), pass);
@@ -233,8 +235,8 @@ export function createMessages(
   }
 
   /**
-   * Calls the hook unless the draft is a retry of a stored message, or the sender may not send. The
-   * later step that stores the message checks both conditions again.
+   * Calls the hook unless the draft is a retry of a stored message, or the sender is not allowed to
+   * send. The later step that stores the message checks both conditions again.
    */
   async function passHook(
     hook: SendHook,

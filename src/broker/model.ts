@@ -75,9 +75,11 @@ export interface ChannelInfo extends ChannelRef {
   readonly disband: boolean;
   /** True if members of the group, or the user `id`, may receive but may not send. */
   readonly sendBan: boolean;
-  /** Only for personal channels: true if users who are not contacts may send. */
+  /** True if users who are not contacts may send. Used only for personal channels. */
   readonly allowStranger: boolean;
-  /** True for a very large group, which has no unread counts and stores no commands. */
+  /**
+   * True if the channel is a very large group, which has no unread counts and stores no commands.
+   */
   readonly large: boolean;
   /** True if clients may send events to the group, or to the user `id`. */
   readonly clientEvents: boolean;
@@ -100,8 +102,8 @@ export interface MessageHeader {
   readonly noPersist: boolean;
   readonly redDot: boolean;
   /**
-   * True for a command that is only pushed. A stored command needs no such mark, because it is
-   * published as a `command` event.
+   * True if the message is a command that is only pushed. A stored command needs no such mark,
+   * because it is published as a `command` event.
    */
   readonly syncOnce?: boolean;
 }
@@ -115,7 +117,7 @@ export interface Passthrough {
   readonly topic: string;
 }
 
-/** An accepted message. Immutable: all recipients on a node share one object. */
+/** An accepted message. Immutable, because all recipients on a node share one object. */
 export interface Message {
   /** Unique in the cluster and below 2^53. Within a channel, later messages have higher ids. */
   readonly messageId: number;
@@ -131,7 +133,7 @@ export interface Message {
   readonly clientMsgNo: string;
   readonly timestampMs: number;
   readonly header: MessageHeader;
-  /** Seconds after `timestampMs` at which the message expires. 0 means never. */
+  /** Seconds after `timestampMs` at which the message expires. 0 means that it never expires. */
   readonly expireS: number;
   readonly streamNo: string | undefined;
   readonly tagKey: string | undefined;
@@ -174,8 +176,8 @@ export function isCustomType(type: string): boolean {
 }
 
 /**
- * Returns true for the type of a tool call or a custom event. While its stream is active, such an
- * event is stored as a note of the stream (see `StreamNote`). Otherwise, it is only pushed.
+ * Returns true if the type is that of a tool call or a custom event. Such an event is stored as a
+ * note of its stream (see `StreamNote`) if the stream is active. Otherwise, it is only pushed.
  */
 export function isNoteType(type: string): boolean {
   return isCustomType(type) || TOOL_CALL_EVENTS.has(type);
@@ -192,7 +194,7 @@ export const MAX_CLIENT_EVENT_BYTES = 4096;
  *     active       accepts events
  *     closed       ended by its producer
  *     cancelled    ended by a viewer, or by the forced start of another stream
- *     interrupted  ended because its producer sent nothing for too long
+ *     interrupted  ended because its producer sent no event for a configured time
  */
 export type StreamState = "active" | "closed" | "cancelled" | "interrupted";
 
@@ -200,20 +202,24 @@ export interface StreamPlace {
   readonly messageSeq: number;
   /** Index of the event among all events of the stream. The start has index 0. */
   readonly index: number;
-  /** `index + 1`, or higher if content events were merged into this one for a lagging receiver. */
+  /**
+   * `index + 1`, or higher if content events were merged into this event for a lagging receiver.
+   */
   readonly nextIndex: number;
   /** Length of the stream's text before the event, in UTF-16 code units. */
   readonly textOffset: number;
-  /** State of the stream after the event. It is `active` except for events of type STREAM_END. */
+  /**
+   * State of the stream after the event. It is `active` unless the event has the type STREAM_END.
+   */
   readonly state: StreamState;
   /**
-   * True if viewers are shown neither this event nor any later one before the end. Otherwise
+   * True if viewers are shown neither this event nor any later event before the end. Otherwise
    * absent.
    */
   readonly truncated?: true;
 }
 
-/** An event of a channel [spec: Event]. Immutable: all recipients on a node share one object. */
+/** An event of a channel [spec: Event]. Immutable, because all recipients on a node share it. */
 export interface ChannelEvent {
   readonly key: ChannelKey;
   readonly channel: ChannelRef;
@@ -258,14 +264,17 @@ export interface StreamSnapshot {
   readonly startData: string;
   /** `undefined` while the stream is active, or "" if it ended without data. */
   readonly endData: string | undefined;
-  /** Event id of the start if the producer chose one. Jindou's own protocols do not send it. */
+  /**
+   * Event id of the start. `undefined` if the producer chose no id. Jindou's own protocols do not
+   * send this id.
+   */
   readonly startId?: string | undefined;
   readonly endId?: string | undefined;
   readonly notes: readonly StreamNote[];
   /**
    * True if the stream is too long to be shown to viewers completely. `text` is then its beginning.
    * The only note has the index of the first event that is not shown, and stands for this event and
-   * all later ones before the end. Absent if `text` and `notes` contain all events.
+   * all later events before the end. Absent if `text` and `notes` contain all events.
    */
   readonly truncated?: true;
 }
@@ -309,12 +318,15 @@ export interface InboxCommand {
 
 export interface Conversation {
   readonly channel: ChannelRef;
-  /** Seq of the newest message in the channel, or 0. */
+  /** Seq of the newest message in the channel, or 0 if no message was stored. */
   readonly headSeq: number;
   readonly readSeq: number;
   /** Number of visible messages with a red dot after `readSeq`. 0 in a large group. */
   readonly unread: number;
-  /** Last seq that is hidden from the user because the conversation was deleted, or 0. */
+  /**
+   * Last seq that is hidden from the user because the user deleted the conversation. 0 if no seq is
+   * hidden for this reason.
+   */
   readonly deletedSeq: number;
   /**
    * Time of the last message or the user's last change, whichever is later, in Unix milliseconds.
@@ -325,7 +337,9 @@ export interface Conversation {
    * without a visible message.
    */
   readonly last: Message | undefined;
-  /** True in a large group. Its unread messages are not counted. Absent otherwise. */
+  /**
+   * True if the channel is a large group, whose unread messages are not counted. Otherwise absent.
+   */
   readonly large?: true;
 }
 
@@ -349,9 +363,9 @@ export function expiresAtMs(message: Pick<Message, "timestampMs" | "expireS">): 
 }
 
 /**
- * Returns the range of history between two seqs. `before` and `after` exclude their message and
- * take precedence over `fromSeq` and `toSeq`. A `toSeq` of 0 means the newest message. The default
- * order is newest first with `before`, otherwise oldest first.
+ * Returns the range of history between two seqs. `before` and `after` exclude the message with that
+ * seq, and take precedence over `toSeq` and `fromSeq`. A `toSeq` of 0 means the newest message. The
+ * default order is newest first if `before` is set and `after` is not, otherwise oldest first.
  */
 export function historyRange({
   before,
@@ -388,7 +402,9 @@ export interface Device {
   readonly revokedS?: number;
 }
 
-/** Tag of sessions that logged in with a JWT. Registering a new token does not end them. */
+/**
+ * Tag of sessions that logged in with a JWT. Registering a new token does not end these sessions.
+ */
 export const JWT_TAG = "jwt";
 
 export interface SessionRecord {
@@ -397,7 +413,9 @@ export interface SessionRecord {
   readonly uid: string;
   readonly flag: DeviceFlag;
   readonly level: DeviceLevel;
-  /** A later session with the same uid, flag and device id ends this one, unless the id is "". */
+  /**
+   * A later session with the same uid, flag and device id ends this session, unless the id is "".
+   */
   readonly deviceId: string;
   /**
    * Identifies the token, so that a new token ends only the sessions of other tokens. `JWT_TAG` for

@@ -1,6 +1,6 @@
 // Writes `user.offline` for users who have been announced as online and whose sessions have all
-// ended or belong to dead nodes. One node at a time does this. State: the timer, the nodes that
-// were live at the last turn, and the time of the last request to check all users.
+// ended or belong to dead nodes. Only one node at a time runs the sweep. State: the timer, the
+// nodes that were live at the last turn, and the time of the last request to check all users.
 
 import { isTransient, mayHaveRun } from "./errors.ts";
 import type { DeadSession, OnlineStore } from "./online-ports.ts";
@@ -32,7 +32,10 @@ export class OnlineSweep {
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<void> = Promise.resolve();
   #isClosed = false;
-  /** Nodes that were live at the last turn, `undefined` before the first turn with the feed on. */
+  /**
+   * Nodes that were live at the last turn. `undefined` before the first turn, or if the feed was
+   * off.
+   */
   #nodes: ReadonlySet<string> | undefined;
   /** Unix milliseconds. Users who were last checked before this time must be checked again. */
   #checkedMs = 0;
@@ -101,15 +104,16 @@ export class OnlineSweep {
       mayLackUsers ||= failures.some(isTransient);
     }
     if (errors.length === 0) return;
-    // Without a new check of all users, the users who could not be checked, and those whom a call
-    // has taken whose reply was lost, would be checked again only after `CHECK_MS`.
+    // Without a new check of all users, two groups of users would be checked again only after
+    // `CHECK_MS`: users who could not be checked, and users in a reply of `takeOnline` that was
+    // lost.
     if (mayLackUsers) this.#checkedMs = clock();
     throw errors.find((error) => !isTransient(error)) ?? errors[0];
   }
 
   /**
-   * Requests a check of all users if a node has died, or if this is the first turn since this node
-   * started or the feed was turned on.
+   * Requests a check of all users if a node has died. Also requests a check at the first turn of
+   * this node, and at the first turn after the feed was turned on.
    */
   async #noteDeaths(nowMs: number): Promise<void> {
     const infos = await this.#ports.cluster.nodes();
@@ -120,7 +124,7 @@ export class OnlineSweep {
       this.#checkedMs = nowMs;
   }
 
-  /** Checks users. Returns the errors for those who could not be checked. */
+  /** Checks users. Returns the errors for the users who could not be checked. */
   async #judge(uids: readonly string[], leftMs: number): Promise<readonly unknown[]> {
     const { store, onOffline } = this.#ports;
     const reads = await this.#sessionsOf(uids);

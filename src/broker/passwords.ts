@@ -62,7 +62,7 @@ interface Waiting {
 
 /**
  * Queue of checks with limited concurrency. The lowest rank runs first. Calls of equal rank run in
- * order.
+ * the order of the calls.
  */
 export class PasswordChecker {
   readonly #maxRunning: number;

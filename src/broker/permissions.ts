@@ -87,8 +87,8 @@ export function refusePersonSend(
 export type EventRefusal = SendRefusal | Extract<ErrorCode, "client_events_off">;
 
 /**
- * Returns the reason why a client may not send events, or `undefined` if it may. Also applies to
- * system accounts. `info` is the group's or the receiver's record.
+ * Returns the reason why a client is not allowed to send events, or `undefined` if it is allowed.
+ * Also applies to system accounts. `info` is the group's or the receiver's record.
  */
 export function refuseClientEvent(info: ChannelInfo | undefined): EventRefusal | undefined {
   return info?.clientEvents === false ? "client_events_off" : undefined;

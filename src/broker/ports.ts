@@ -46,15 +46,17 @@ export type Clock = () => number;
 export interface UserStore {
   device(uid: string, flag: DeviceFlag): Promise<Device | undefined>;
   /**
-   * Atomically replaces the user's device with this flag, and returns the old one, or `undefined`
-   * if none was registered. A device without a token is logged out: its main session can no longer
-   * be continued or confirmed, even if it was offline, and its secondary sessions cannot be
-   * confirmed for at least a day. The same step sets `revokedS`, which later calls keep. A device
-   * without a token is removed when no JWT that was issued before the logout can still be valid,
-   * but not earlier than `LOGOUT_TTL_MS` after the logout.
+   * Atomically replaces the user's device with this flag. Returns the old device, or `undefined` if
+   * no device was registered. A device without a token is logged out: its main session can no
+   * longer be continued or confirmed, even if it was offline, and its secondary sessions cannot be
+   * confirmed for at least a day. The logout also sets `revokedS`, and a later call with a token
+   * keeps that value. A device without a token is removed once every JWT that was issued before the
+   * logout has expired, but no earlier than `LOGOUT_TTL_MS` after the logout.
    */
   putDevice(device: Omit<Device, "revokedS">): Promise<Device | undefined>;
-  /** Returns true if the account is banned. Always false in a store that does not check bans. */
+  /**
+   * Returns true if the account is banned. A store that does not check bans always returns false.
+   */
   isBanned(uid: string): Promise<boolean>;
   /**
    * Bans the account or lifts its ban. If the store checks bans, every later login and confirmation
@@ -107,7 +109,7 @@ export interface GroupFacts extends ListFacts {
   readonly isSubscriber: boolean;
 }
 
-/** The facts about a personal message. The lists are those of the receiver. */
+/** The facts about a personal message. The lists belong to the receiver. */
 export interface PersonFacts extends ListFacts {
   /** The receiver's channel record, or `undefined` if the receiver has set no rules. */
   readonly receiver: ChannelInfo | undefined;
@@ -128,8 +130,8 @@ export interface ChannelStore {
   /**
    * Atomically adds members. Returns false and changes nothing if the channel does not exist or is
    * disbanded. Adding an existing member has no effect. With `reset`, `uids` replace all uids that
-   * have this kind of membership. For a group, such a step also publishes a `removal` event, as
-   * `removeSubscribers` does.
+   * have this kind of membership. For a group, a call with `reset` also publishes a `removal`
+   * event, as `removeSubscribers` does.
    */
   addSubscribers(
     channel: ChannelRef,
@@ -137,10 +139,11 @@ export interface ChannelStore {
     options: { readonly membership: Membership; readonly reset: boolean },
   ): Promise<boolean>;
   /**
-   * Atomically removes one kind of membership from all of `uids`, or from none. A uid that
-   * also has the other kind stays a member. For a group, the step publishes the uids that are no
-   * longer members as a `removal` event, ordered with the group's messages. A node that may have
-   * missed the event calls its `GroupJudge`. A repeated call changes and publishes nothing.
+   * Atomically removes one kind of membership from all of `uids`. Changes nothing if one of the
+   * uids does not have it. A uid that also has the other kind stays a member. For a group, the step
+   * publishes a `removal` event with the uids that are no longer members. The event is ordered with
+   * the group's messages. A node that may have missed the event calls its `GroupJudge`. A repeated
+   * call changes and publishes nothing.
    */
   removeSubscribers(
     channel: ChannelRef,
@@ -153,7 +156,8 @@ export interface ChannelStore {
    */
   changeList(channel: ChannelRef, list: ChannelList, change: ListChange): Promise<boolean>;
   /**
-   * Returns the sizes, or 0 for a group that does not exist. A user's lists need no channel record.
+   * Returns the sizes. All sizes are 0 if the channel is a group that does not exist. A user's
+   * lists need no channel record.
    */
   channelSizes(channel: ChannelRef): Promise<ChannelSizes>;
   /** Returns all uids on the list, in no particular order. */
@@ -164,7 +168,7 @@ export interface ChannelStore {
    */
   groupFacts(channelId: string, uid: string): MaybePromise<GroupFacts>;
   personFacts(fromUid: string, toUid: string): MaybePromise<PersonFacts>;
-  /** Returns the groups in which `uid` has either kind of membership, without disbanded groups. */
+  /** Returns the groups in which `uid` has either kind of membership, except disbanded groups. */
   groupsOf(uid: string): Promise<readonly string[]>;
   /**
    * Returns, for each uid in order, the seq of the group's newest message at the time the user
@@ -172,8 +176,8 @@ export interface ChannelStore {
    */
   joinSeqs(channelId: string, uids: readonly string[]): Promise<readonly (number | undefined)[]>;
   /**
-   * Returns the members of either kind in no particular order. Returns an empty list if there is no
-   * channel.
+   * Returns the members of either kind in no particular order. Returns an empty list if the channel
+   * does not exist.
    */
   members(channel: ChannelRef): Promise<readonly string[]>;
   /** Returns the members of either kind among `uids`, in their order, without duplicates. */
@@ -203,7 +207,7 @@ export interface MessageDraft {
   readonly channel: ChannelRef;
   readonly fromUid: string;
   /**
-   * Identifies retries of the message. "" if the sender chose none. Retries are then not
+   * Identifies retries of the message. "" if the sender chose no value. Retries are then not
    * recognised, and readers see a value that is derived from the message id (`clientMsgNoOf`).
    */
   readonly clientMsgNo: string;
@@ -236,11 +240,11 @@ export interface MessageDraft {
 export interface AppendResult {
   readonly messageId: number;
   readonly messageSeq: number;
-  /** True if the message is a retry of an earlier one. Nothing was stored or published. */
+  /** True if the message is a retry of an earlier message. Nothing was stored or published. */
   readonly duplicate: boolean;
   /**
-   * Set if the sender may not send, or if the clientMsgNo belongs to a different message. Nothing
-   * was stored or published, and the id and the seq are 0.
+   * Set if the sender is not allowed to send, or if the clientMsgNo belongs to a different message.
+   * Nothing was stored or published, and the id and the seq are 0.
    */
   readonly refused?: SendRefusal | "client_msg_no_reused";
 }
@@ -250,7 +254,10 @@ export interface HistoryRange {
   readonly fromSeq: number;
   readonly toSeq: number;
   readonly limit: number;
-  /** True to read from the newest message to the oldest. A limit then omits the oldest messages. */
+  /**
+   * True if messages are read from the newest to the oldest. A limit then omits the oldest
+   * messages.
+   */
   readonly reverse: boolean;
   /**
    * Maximum total size of payloads and stream data, in bytes. The first message is returned even if
@@ -267,14 +274,17 @@ export interface HistorySlice {
 
 export interface ResumePosition {
   readonly key: ChannelKey;
-  /** The reader has all messages through this seq. */
+  /** Seq up to which the reader has all messages. */
   readonly lastSeq: number;
   /** Upper bound on the ids of the messages that the reader has. 0 if ids are not compared. */
   readonly lastId: number;
 }
 
 export interface ResumeSeqs {
-  /** Seq of the newest message, or 0. Its event may not have arrived yet. */
+  /**
+   * Seq of the newest message, or 0 if no message was stored. The message's event may not have
+   * arrived yet.
+   */
   readonly headSeq: number;
   /**
    * Highest seq, at most the reader's `lastSeq`, up to which no seq was reused for another message.
@@ -295,7 +305,7 @@ export interface MessageStore {
    *    message. If the store does not know the payload of the first message, the payloads count as
    *    equal.
    * 2. Applies the rules of `permissions.ts` to the sender, as `permission` specifies.
-   * 3. Assigns the channel's next seq and a messageId that is higher than all its earlier ones.
+   * 3. Assigns the channel's next seq and a messageId that is higher than all its earlier ids.
    * 4. Stores the record and, once the record is durable, publishes a `message` event.
    *
    * Order: calls for one channel get their seqs in the order of the calls, and a channel's events
@@ -307,8 +317,8 @@ export interface MessageStore {
    *
    * Failures: a refused or rejected message leaves no gap in the seqs and no record. However, a
    * message that is rejected with `unavailable` may have been stored. If the store fails to write a
-   * message with an `origin`, it also rejects the messages that the same origin sent to the same
-   * channel between that message and its rejection, unless they are already stored.
+   * message with an `origin`, it also rejects the later messages that this origin sent to the same
+   * channel before the rejection. It does not reject messages that are already stored.
    *
    * On a store with several servers, the facts about a personal message may be read just before the
    * atomic step.
@@ -323,14 +333,14 @@ export interface MessageStore {
    * import skipped.
    */
   readMessages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
-  /** Returns the seq of the newest published message, or 0. */
+  /** Returns the seq of the newest published message, or 0 if no stored message was published. */
   headSeq(key: ChannelKey): Promise<number>;
   /**
    * Returns the seq of the stored message that a retry by this sender would return, or `undefined`
    * if there is no such message within the dedupe window.
    */
   seqOfRetry(key: ChannelKey, fromUid: string, clientMsgNo: string): Promise<number | undefined>;
-  /** Returns the seq of the imported message with this source id, or `undefined`. */
+  /** Returns the seq of the imported message with this source id, or `undefined` if unknown. */
   seqOfSource(key: ChannelKey, sourceId: string): Promise<number | undefined>;
 }
 
@@ -357,9 +367,9 @@ export interface CommandDraft {
 export interface InboxStore {
   /**
    * Stores a command in one atomic step. If (key, fromUid, clientMsgNo) was used by a command or
-   * message within the dedupe window, the call is treated as a retry or refused, as in `append`.
-   * Otherwise, the call adds a copy to the inbox of each recipient under the next inboxSeq of that
-   * inbox and, once the copies are durable, publishes a `command` event. The returned messageSeq is
+   * message within the dedupe window, the call is a retry or is refused, as in `append`. Otherwise,
+   * the call adds a copy to the inbox of each recipient under the next inboxSeq of that inbox. Once
+   * the copies are durable, the call publishes a `command` event. The returned messageSeq is
    * 0. `append` also recognises a retry of a command.
    *
    * A full inbox loses the oldest copy of the sender with the most copies. All drafts without an
@@ -391,7 +401,8 @@ export interface InboxStore {
  *     read    marks all messages through `seq` as read
  *     unread  moves the read position so that `unread` messages are unread, or all messages if
  *             there are fewer
- *     delete  hides all messages through `seq` and marks them as read. Absent means all messages
+ *     delete  hides all messages through `seq` and marks them as read. If `seq` is
+ *             absent, hides all messages
  */
 export type ConversationChange =
   | { readonly kind: "read"; readonly seq: number }
@@ -408,8 +419,8 @@ export interface ConversationRange {
   /** Minimum `changedAtMs` of the conversations, in Unix milliseconds. 0 means no limit. */
   readonly sinceMs: number;
   /**
-   * Maximum number of conversations. The newest ones are selected among those whose newest message
-   * has an id below `beforeId`.
+   * Maximum number of conversations. Only conversations whose newest message has an id below
+   * `beforeId` are selected, starting with the newest conversation.
    */
   readonly count: number;
   readonly beforeId: number;
@@ -427,8 +438,8 @@ export interface ConversationSelection {
   readonly isComplete: boolean;
   /**
    * Time (Unix milliseconds) of the latest change to the user's conversations when the read began,
-   * or a later time. A change that `heads` lacks may have a lower time, but by at most `lookBackMs`
-   * of the driver.
+   * or a later time. A change that `heads` lacks may have an earlier time, but it is at most the
+   * driver's `lookBackMs` earlier.
    */
   readonly newestChangeMs: number;
   /**
@@ -450,14 +461,14 @@ export interface ConversationSelection {
  *
  * The read position starts at the seq of the group's newest message at the time the user joined, or
  * at 0 in a personal channel. It never starts before the newest imported message. A
- * `ConversationChange` sets it, forward or back, and each message that the user sends moves it
- * forward to that message. Leaving a group deletes the position.
+ * `ConversationChange` moves the position forward or back. Each message that the user sends moves
+ * the position forward to that message. Leaving a group deletes the position.
  *
  * A message is visible if it has not expired, is within the history limits and was not deleted by
  * the user. The unread count is the number of visible messages with a red dot after the read
- * position. Among the messages that have an expiry time, only the newest 1000 are counted, or fewer
- * while thousands of expired messages have not been removed yet. In a large group the unread count
- * is always 0 and no position is stored.
+ * position. Among the messages that have an expiry time, only the newest 1000 are counted. Fewer of
+ * these messages are counted while thousands of expired messages have not been removed yet. In a
+ * large group the unread count is always 0 and no position is stored.
  */
 export interface ConversationStore {
   /**
@@ -467,7 +478,8 @@ export interface ConversationStore {
   newestConversations(uid: string, range: ConversationRange): Promise<ConversationSelection>;
   /**
    * Returns the conversations of `channels` that have a visible message, in order. Stops after
-   * `limit`, or before the content exceeds `maxBytes`, but always returns the first conversation.
+   * `limit` conversations, or before the content exceeds `maxBytes` bytes, but always returns the
+   * first conversation.
    */
   readConversations(
     uid: string,
@@ -496,7 +508,7 @@ export interface StreamDraft {
   readonly fromUid: string;
   /** Identifies the stream within the channel. */
   readonly clientMsgNo: string;
-  /** Id chosen by the producer to mark retries. If `undefined`, the driver generates one. */
+  /** Id chosen by the producer to mark retries. If `undefined`, the driver generates an id. */
   readonly eventId: string | undefined;
   /** STREAM_START, STREAM_CONTENT, STREAM_END, or the type of a tool call or a custom event. */
   readonly type: string;
@@ -506,14 +518,14 @@ export interface StreamDraft {
   /** True if a start ends the channel's active stream as `cancelled`, in the same atomic step. */
   readonly force: boolean;
   /**
-   * Payload of the stream's message, used in place of the text. Only for a start. If `undefined`,
-   * the payload is `streamPayload` of the text. Must not be `streamPayload("")`.
+   * Payload of the stream's message, used in place of the text. Set only for a start. If
+   * `undefined`, the payload is `streamPayload` of the text. Must not be `streamPayload("")`.
    */
   readonly payload?: Uint8Array | undefined;
   /**
-   * Seconds until the stream's message expires, as in `MessageDraft`. Only for a start. Absent
-   * means never. A stream that is active at that time continues, and its message is removed after
-   * its end.
+   * Seconds until the stream's message expires, as in `MessageDraft`. Set only for a start. Absent
+   * if the message never expires. A stream that is active at that time continues, and its message
+   * is removed after the stream ends.
    */
   readonly expireS?: number | undefined;
   /**
@@ -529,7 +541,7 @@ export interface StreamDraft {
  *
  *     done     the event was applied, by this call or by an earlier one
  *     running  a start was refused, because another stream of the channel is active
- *     missing  the stream does not exist, or a tool call or a custom event was sent after its end
+ *     missing  the stream does not exist, or has ended (only for tool calls and custom events)
  *     closed   a start or content event was refused, because the stream has ended
  *     taken    a start was refused, because its clientMsgNo belongs to a plain message
  *     stopped  the event was not added, because a viewer cancelled the stream
@@ -539,8 +551,8 @@ export interface StreamResult {
   /** State of the stream after the call, or `undefined` if the stream does not exist. */
   readonly state: StreamState | undefined;
   /**
-   * Reason why the sender may not send. Set only with the verdict `refused`, in which case nothing
-   * was changed.
+   * Reason why the sender is not allowed to send. Set only with the verdict `refused`, in which
+   * case nothing was changed.
    */
   readonly refused?: SendRefusal | undefined;
 }
@@ -559,7 +571,10 @@ interface StreamSender {
 export interface StreamCreationDraft extends StreamSender {
   /** `application/json` or `text/plain`, possibly with parameters. */
   readonly contentType: string;
-  /** Records of the first append. May be empty. Each is a valid event (see `stream-record.ts`). */
+  /**
+   * Records of the first append. May be empty. Each record is a valid event (see
+   * `stream-record.ts`).
+   */
   readonly records: readonly Uint8Array[];
   /** True if the stream ends after the records. */
   readonly isClosed: boolean;
@@ -569,10 +584,10 @@ export interface StreamCreationDraft extends StreamSender {
 export interface StreamAppendDraft extends StreamSender, LogAppend {}
 
 /**
- * The outcome of a change through the Durable Streams protocol. `refused` means that the sender may
- * not send, `taken` that the clientMsgNo belongs to a message that is not a stream, and
- * `other_sender` that the stream has a different sender. The other outcomes are those of
- * `LogStore`.
+ * The outcome of a change through the Durable Streams protocol. `refused` means that the sender is
+ * not allowed to send. `taken` means that the clientMsgNo belongs to a message that is not a
+ * stream. `other_sender` means that the stream has a different sender. The other outcomes are those
+ * of `LogStore`.
  */
 export type StreamCreation =
   | LogCreation
@@ -586,10 +601,10 @@ export type StreamAppendResult =
 /** Changes channel streams through the Durable Streams protocol. Each call is one atomic step. */
 export interface ChannelLogStore {
   /**
-   * Creates a stream whose log is written through the Durable Streams protocol. Its message is
-   * appended to the channel, and its events are published, as by `streamEvent`. Up to
-   * `MAX_OPEN_STREAMS` streams of a channel can be active at the same time. The limits of logs
-   * apply. `stream-fold.ts` describes what viewers are shown of a long stream.
+   * Creates a stream whose log is written through the Durable Streams protocol. As in
+   * `streamEvent`, the stream's message is appended to the channel, and the stream's events are
+   * published. Up to `MAX_OPEN_STREAMS` streams of a channel can be active at the same time. The
+   * limits of logs apply. `stream-fold.ts` describes what viewers are shown of a long stream.
    */
   createStream(draft: StreamCreationDraft): Promise<StreamCreation>;
   /**
@@ -612,10 +627,10 @@ export interface StreamEnd {
   readonly endedMs: number;
 }
 
-/** Minimum time for which a store remembers that a device was logged out. */
+/** Minimum time for which a store keeps the logout of a device. */
 export const LOGOUT_TTL_MS = 86_400_000;
 
-/** Maximum number of ends that a store must be able to return for a channel or a user. */
+/** Maximum number of stream ends that a store must be able to return for a channel or a user. */
 export const MAX_STREAM_ENDS = 200;
 
 export interface StreamStore {
@@ -625,19 +640,19 @@ export interface StreamStore {
    * store with several servers, the facts about a personal channel may be read just before the
    * step.
    *
-   * A start appends the stream's message to the channel: it gets the next seq, has a red dot,
-   * expires as `expireS` specifies, and its clientMsgNo is recorded as for any message. The message
-   * is published as a `message` event whose `stream` has the `nextIndex` 0. Every applied event,
-   * including the start, is then published as an `event` event with its place in the stream. These
-   * events are published when they are durable, in the order of their indexes and ordered with the
-   * channel's messages.
+   * A start appends the stream's message to the channel. The message gets the next seq, has a red
+   * dot and expires as `expireS` specifies. Its clientMsgNo is recorded as for any message. The
+   * message is published as a `message` event whose `stream` has the `nextIndex` 0. Every applied
+   * event, including the start, is then published as an `event` event with its place in the stream.
+   * These events are published when they are durable, in the order of their indexes and ordered
+   * with the channel's messages.
    *
    * A retry changes and publishes nothing. Content, a tool call or a custom event with the id of an
    * earlier event is a retry even after the end of the stream. Ending a stream that has ended
    * returns `done`.
    *
    * Throws `too_large` if the stream would exceed its maximum size, and `overloaded` if this node's
-   * active streams already use too much memory.
+   * active streams have reached their memory limit.
    */
   streamEvent(draft: StreamDraft): Promise<StreamResult>;
   /**
@@ -659,9 +674,10 @@ export interface StreamStore {
   activeStreams(keys: readonly ChannelKey[]): MaybePromise<readonly StreamSnapshot[]>;
   personalStreamsOf(uid: string): MaybePromise<readonly StreamSnapshot[]>;
   /**
-   * Returns the streams of these channels that ended at `sinceMs` or later, at most `limit` (up to
-   * MAX_STREAM_ENDS), the newest end first. Streams that have been removed in the meantime may be
-   * included. A channel without such a stream costs one lookup in memory, or one Redis command.
+   * Returns the stream ends in these channels that occurred at `sinceMs` or later, newest first.
+   * Returns at most `limit` ends, and `limit` must not exceed MAX_STREAM_ENDS. Ends of streams that
+   * have been removed in the meantime may be included. A channel without such an end costs one
+   * lookup in memory, or one Redis command.
    */
   streamEnds(
     keys: readonly ChannelKey[],
@@ -709,7 +725,8 @@ export interface LoginTerms {
   readonly tokenHash?: Uint8Array | undefined;
   /**
    * Time at which the session's JWT was issued, in Unix seconds. The result of the login is
-   * `unauthorized` if the device was logged out after this second. `undefined` without a JWT.
+   * `unauthorized` if the device was logged out after this second. `undefined` if the session has
+   * no JWT.
    */
   readonly issuedS?: number | undefined;
   /** True if the session gets level 0 even if the registered device is a main device. */
@@ -724,7 +741,7 @@ export interface LoggedInSession {
   readonly session: SessionRecord;
   /** Position among the logins of this uid and flag. A continued session keeps its position. */
   readonly order: number;
-  /** Position of its connection among the user's connections. */
+  /** Position of the session's connection among the user's connections. */
   readonly since: number;
 }
 
@@ -771,7 +788,7 @@ export interface JoinState {
   readonly groups: readonly string[];
   /** False if the user may also be a member of groups that were not requested. */
   readonly isAll: boolean;
-  /** For each position in order, the seqs from which the reader resumes. */
+  /** Seqs from which the reader resumes, for each of the requested `positions` in order. */
   readonly resumeSeqs: readonly ResumeSeqs[];
   /** First page of the user's command inbox (see `readInbox`). */
   readonly commands: readonly InboxCommand[];
@@ -851,10 +868,10 @@ export interface SessionStore {
    * that logged in on this node and that the node has not removed. Each session is checked in its
    * own atomic step, and a failure for one session does not affect the others.
    *
-   * `refused` means that the session was ended by a later login, by `endSession`, or by a new token
-   * or the logout of its device. `confirmed` means that the session is in the store under
-   * `incarnation`, even if the store had lost it. It stays there if its node confirms it at least
-   * once a minute. Confirming never ends a session that logged in later.
+   * `refused` means that the session was ended by a later login, by `endSession`, by a new token of
+   * its device, or by the logout of its device. `confirmed` means that the session is in the store
+   * under `incarnation`, even if the store had lost it. The session stays in the store if its node
+   * confirms it at least once a minute. Confirming never ends a session that logged in later.
    */
   confirmSessions(
     sessions: readonly LoggedInSession[],
@@ -874,7 +891,7 @@ export interface NewestLogin {
   readonly order: number;
   readonly since: number;
   readonly deviceId: string;
-  /** Name that the client chose for the login, or "" if it chose none. */
+  /** Name that the client chose for the login, or "" if the client chose no name. */
   readonly label: string;
   /** Reason why the login can no longer be continued. `undefined` if it can be continued. */
   readonly ended: CloseReason | undefined;
@@ -927,7 +944,7 @@ export interface KeySetStore {
 
 /** Key that signs stream URLs. */
 export interface SigningKey {
-  /** 1 for the first key. The key with the highest number signs. */
+  /** Number of the key, counted from 1. The key with the highest number signs new URLs. */
   readonly number: number;
   readonly secret: Uint8Array;
   readonly createdAtMs: number;
@@ -978,7 +995,7 @@ export interface ImportState {
 export interface ImportedMessage {
   readonly channel: ChannelRef;
   readonly fromUid: string;
-  /** "" if the sender chose none. */
+  /** "" if the sender chose no value. */
   readonly clientMsgNo: string;
   readonly messageSeq: number;
   readonly sourceId: string;
@@ -1013,7 +1030,7 @@ export interface ImportStore {
   /**
    * Stores messages of one channel, and returns the result for each. The seqs must be in ascending
    * order. A message keeps its seq and gets a new id. If its time is earlier than that of the
-   * previous message, it gets the time of that message. Each message has a red dot. Nothing is
+   * previous message, it gets the previous message's time. Each message has a red dot. Nothing is
    * published. Retries of a message that is younger than the dedupe window are recognised.
    */
   importMessages(
@@ -1059,7 +1076,7 @@ export interface Store
    */
   start(signal?: AbortSignal): Promise<void>;
   /**
-   * Rejects new calls, finishes those in progress, and then writes all data to the disk. May be
+   * Rejects new calls, finishes the calls in progress, and then writes all data to the disk. May be
    * called repeatedly.
    */
   close(): Promise<void>;
@@ -1158,7 +1175,7 @@ export type ClusterEvent =
   | {
       /**
        * Events of a user topic, a presence topic or a log topic may have been missed. This event is
-       * never sent to other nodes; only the local listener receives it. The cluster itself reads
+       * never sent to other nodes. Only the local listener receives it. The cluster itself reads
        * missed messages and stream events. The listener must read memberships, commands, ended
        * sessions, presence and logs.
        */
@@ -1169,8 +1186,8 @@ export type ClusterEvent =
 
 /**
  * This node has begun to listen to a group. Messages up to `headSeq`, and events of streams that
- * began before, reach the listener only if it reads them from the store. This event is never sent
- * to other nodes, and comes before `Cluster.listen` resolves.
+ * began before, reach the listener only if the listener reads them from the store. This event is
+ * never sent to other nodes, and reaches the listener before `Cluster.listen` resolves.
  */
 export interface HeadEvent {
   readonly kind: "head";
@@ -1194,7 +1211,7 @@ export interface Announcer {
 
 /**
  * Checks the memberships of a group's sessions in the store, after this node may have missed
- * removals. It is called after missed messages were read and before they are delivered.
+ * removals. The judge is called after missed messages were read and before they are delivered.
  *
  * When the promise resolves, sessions of users who are no longer members receive nothing more
  * from the group. `lastSeq` is the seq of the last delivered message. Sessions of users who became
@@ -1205,9 +1222,11 @@ export type GroupJudge = (channelId: string, lastSeq: number) => Promise<void>;
 
 export interface NodeInfo {
   readonly nodeId: string;
-  /** Address that is sent to clients, or "" if none is configured. */
+  /** Address that is sent to clients, or "" if no address is configured. */
   readonly clientAddress: string;
-  /** Address for clients that connect over TCP without WebSocket, or "" if none is configured. */
+  /**
+   * Address for clients that connect over TCP without WebSocket, or "" if no address is configured.
+   */
   readonly tcpAddress: string;
   readonly version: string;
   readonly startedAtMs: number;
@@ -1237,7 +1256,7 @@ interface Liveness {
 
 export interface ResyncHandler {
   /**
-   * Checks the sessions of these users and ends the sessions that may not continue. Returns the
+   * Checks the sessions of these users and ends the sessions that must not continue. Returns the
    * users whose sessions could not be checked. Called before the missed events of these users are
    * delivered. Rejects with `unavailable` if no session could be checked.
    */
@@ -1263,15 +1282,15 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   onEvent(listener: (event: ClusterEvent) => void, resync: ResyncHandler): void;
   /**
    * Subscribes to topics. When the call resolves, this node receives every event that is published
-   * on them from then on. A second call for the same topic has no further effect. A call with many
-   * topics costs less than many calls.
+   * on them from then on. A second call for the same topic has no further effect. One call with
+   * many topics costs less than one call for each topic.
    */
   listen(...topics: readonly Topic[]): Promise<void>;
   /**
    * Does the first half of `listen`. When the call resolves, this node receives every event that is
-   * published from then on, but the events may reach the listener only after `listen` has resolved,
-   * and stored ones may be left to a `HeadEvent`. Resolves to true if the events already reach the
-   * listener, so that `listen` has nothing left to do.
+   * published from then on. However, the events may reach the listener only after `listen` has
+   * resolved. In place of stored messages, the listener may receive only a `HeadEvent`. Resolves to
+   * true if the events already reach the listener, so that `listen` has nothing left to do.
    */
   subscribe(...topics: readonly Topic[]): MaybePromise<boolean>;
   /** Unsubscribes after a delay, so that subscribing again soon is free. */
@@ -1281,7 +1300,7 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   /**
    * Returns `undefined` if, as far as this node knows, it has missed no event of the topics that
    * `concerns` accepts. Otherwise, returns a promise that resolves when the missed events have
-   * reached the listener and the listener has ended the sessions that may not continue. Data that
+   * reached the listener and the listener has ended the sessions that must not continue. Data that
    * the caller read earlier may be outdated and must be read again. The promise rejects with
    * `unavailable` after a time-out.
    */
@@ -1293,7 +1312,7 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
    */
   delivered(): Promise<void> | undefined;
   start(): Promise<void>;
-  /** Disconnects; no event reaches the listener afterwards. May be called more than once. */
+  /** Disconnects. Afterwards, no event reaches the listener. May be called more than once. */
   close(): Promise<void>;
   /** Throws `unavailable` while events might not reach this node. */
   ping(): Promise<void>;

@@ -38,7 +38,7 @@ const LEASE_NAME = "push";
 const MAX_IN_FLIGHT = 8;
 /** Maximum number of events in one read. */
 const ROWS = 200;
-/** Maximum number of users in the events of one move. A single message may have more. */
+/** Maximum number of users in the events of one move. A single message may have more users. */
 const MAX_USERS = 20_000;
 /** Age above which a message gets no push notification, for example after a long outage. */
 const MAX_AGE_MS = 86_400_000;
@@ -125,8 +125,8 @@ interface Partition {
   /** Position of the cursor in the store. */
   stored: EventPosition;
   /**
-   * Position of the next read. For the events before it, the decision has been made or none is
-   * needed.
+   * Position of the next read. For each earlier event, the decision has been made, or the event
+   * needs no decision.
    */
   read: EventPosition;
   /**
@@ -203,7 +203,9 @@ class Run {
     return true;
   }
 
-  /** Stops. Resolves after the steps in progress have ended. They begin no further writes. */
+  /**
+   * Stops the run. Resolves after the steps in progress have ended. They begin no further writes.
+   */
   async stop(): Promise<void> {
     this.#isStopping = true;
     this.#unsubscribe?.();
@@ -332,8 +334,8 @@ class Run {
 }
 
 /**
- * Returns the first decision and those after it up to `MAX_USERS` users in total, and the number of
- * their users.
+ * Returns the first decisions that have at most `MAX_USERS` users in total, and the number of their
+ * users. The first decision is returned even if it has more users.
  */
 function leading(decisions: readonly Decision[]): {
   readonly chosen: readonly Decision[];

@@ -24,13 +24,13 @@ interface CursorMove {
 export interface PushStore {
   /**
    * Returns the read position of each user in the channel, in order (see `ConversationStore`). The
-   * users must be members. In a large group, the result is meaningless, because its positions are
-   * not stored.
+   * users must be members. In a large group, the result is meaningless, because the group's read
+   * positions are not stored.
    */
   readSeqs(key: ChannelKey, uids: readonly string[]): Promise<readonly number[]>;
   /**
-   * Remembers for `ttlMs` milliseconds which users acknowledged which messages. A restart of the
-   * store may lose this.
+   * Stores for `ttlMs` milliseconds which users acknowledged which messages. A restart of the store
+   * may lose this data.
    */
   addAcknowledged(messages: readonly Acknowledged[], ttlMs: number): Promise<void>;
   /** Returns, for each message of the channel in order, the users who acknowledged it. */

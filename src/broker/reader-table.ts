@@ -11,7 +11,10 @@ export interface Reader {
   readonly topics: ReadonlySet<Topic>;
   /** User on whose behalf the reader reads, or `undefined` if there is no such user. */
   readonly viewer: Viewer | undefined;
-  /** Bearer of the signed URL that is used to read, or `undefined`. */
+  /**
+   * Bearer of the signed URL that is used to read, or the name that waiting appends share.
+   * `undefined` for other readers.
+   */
   readonly bearer?: string | undefined;
 }
 
@@ -62,7 +65,9 @@ export class ReaderTable<R extends Reader> {
     return this.#byTopic.get(topic) ?? [];
   }
 
-  /** Throws `overloaded` if the node, the viewer or the bearer has too many readers. */
+  /**
+   * Throws `overloaded` if the node, the viewer or the bearer has its maximum number of readers.
+   */
   assertRoom({ viewer, bearer = "" }: Partial<Pick<Reader, "viewer" | "bearer">>): void {
     const { maxReaders, maxReadersPerUser } = this.#ports;
     if (this.#all.size >= maxReaders)
@@ -82,8 +87,8 @@ export class ReaderTable<R extends Reader> {
   }
 
   /**
-   * Adds a reader. Resolves when the node listens to the reader's topics. If it rejects, the reader
-   * has still been added.
+   * Adds a reader. Resolves when the node listens to the reader's topics. If the call rejects, the
+   * reader has still been added.
    */
   async enter(reader: R): Promise<void> {
     const { source, topics, viewer, bearer } = reader;

@@ -1,5 +1,5 @@
-// Rights of a session that are narrower than its user's rights. They come from the `jd` claim of
-// its token and from the connect hook's reply. Pure functions.
+// Rights of a session that are narrower than its user's rights. These rights come from the `jd`
+// claim of the session's token and from the connect hook's reply. Pure functions.
 
 import {
   type ChannelPattern,
@@ -17,24 +17,23 @@ const MAX_PATTERNS = 100;
 interface Grant {
   readonly read: readonly ChannelPattern[] | undefined;
   readonly send: readonly ChannelPattern[] | undefined;
-  /** False if the session may not send events, such as typing. */
+  /** False if the session is not allowed to send events, such as typing. */
   readonly events: boolean;
 }
 
-/** List of grants. All of them must allow what the session does. */
+/** List of grants. An action of the session is allowed only if every grant allows it. */
 export type Rights = readonly Grant[];
 
 const NAMES = ["read", "send", "events"];
 
 /**
- * Returns the rights that a claim or a reply describes, or `undefined` if there is no claim or
- * reply. Throws an `Error` if the value is not valid, because an unknown restriction must not be
- * ignored.
+ * Parses the rights in a claim or a reply. Returns `undefined` if `value` is `undefined` or null.
+ * Throws an `Error` if the value is not valid, because an unknown restriction must not be ignored.
  */
 export function parseRights(value: unknown): Rights | undefined {
   if (value === undefined || value === null) return undefined;
   if (typeof value !== "object" || Array.isArray(value)) throw new Error("jd must be an object");
-  const { read, send, events } = value as Readonly<Record<string, unknown>>; // an object of JSON
+  const { read, send, events } = value as Readonly<Record<string, unknown>>; // a parsed JSON object
   const unknownName = Object.keys(value).find((name) => !NAMES.includes(name));
   if (unknownName !== undefined)
     throw new Error(`jd has an unknown field; use only ${NAMES.join(", ")}`);

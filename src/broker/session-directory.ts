@@ -1,6 +1,6 @@
-// This node's session directory. It confirms each session in the store once a minute. It also does
-// so whenever its own list and the store may differ, for example after an outage, a loss of data,
-// missed events or lost replies.
+// This node's session directory. It confirms each session in the store once a minute, and also
+// whenever the node's own list of sessions and the store may differ, for example after an outage, a
+// loss of data, missed events or lost replies.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
@@ -43,8 +43,8 @@ const CONFIRMATION_BATCH = 500;
 const LOOKUP_BATCH = 256;
 const REMOVAL_BATCH = 200;
 /**
- * Maximum number of pending removals. Above it, the oldest removal is dropped, and its session's
- * entry expires later.
+ * Maximum number of pending removals. Above this number, the oldest removal is dropped, and the
+ * session's entry in the store expires later.
  */
 const MAX_PENDING_REMOVALS = 100_000;
 /** Time for which `endedBy` retries, for example while a process that was frozen reconnects. */
@@ -128,7 +128,7 @@ export class SessionDirectory {
   }
 
   /**
-   * Removes a session. If the store fails, its error is thrown; after a transient error, the
+   * Removes a session. Throws the store's error if the removal fails. After a transient error, the
    * removal is also retried later.
    */
   async remove(session: SessionRecord, cause?: CloseReason): Promise<void> {
@@ -227,7 +227,8 @@ export class SessionDirectory {
     const logins = uids.flatMap((uid) => this.#local.of(uid));
     if (logins.length === 0) return [];
     // If this node was declared dead, its next heartbeat starts a new incarnation. The sessions are
-    // confirmed under the new incarnation, because other nodes ignore the sessions of a dead one.
+    // confirmed under the new incarnation, because other nodes ignore the sessions of a dead
+    // incarnation.
     await this.#ports.cluster.heartbeat();
     const unconfirmed = await this.#confirm(logins, {
       isDue: (id) => this.#local.has(id),
@@ -256,7 +257,7 @@ export class SessionDirectory {
 
   /**
    * Confirms all sessions again. `#judgeUsers` first confirms the sessions of users whose events
-   * may have been missed. The others are confirmed afterwards, or after a time-out.
+   * may have been missed. All other sessions are confirmed afterwards, or after a time-out.
    */
   async #confirmAllAgain(): Promise<void> {
     this.#local.deferAll();
@@ -385,16 +386,16 @@ export class SessionDirectory {
       await this.#ports.store.removeSession(session, cause);
     } catch (error) {
       if (isTransient(error)) return;
-      this.#report(error); // a retry would fail too, so the entry is left until it expires
+      this.#report(error); // a retry would fail too, so the stored session is left to expire
     }
-    // The session may have been stored again during the call, and then has another removal.
+    // The session may have been stored again during the call. It then has another pending removal.
     const { sessionId } = session;
     if (this.#pendingRemovals.get(sessionId) === removal) this.#pendingRemovals.delete(sessionId);
   }
 
   /**
-   * Reports an error unless it is transient. Always returns false, the result of `#run` while work
-   * remains.
+   * Reports an error unless it is transient. Always returns false, which `#run` also returns if
+   * work remains.
    */
   #report(error: unknown): false {
     if (!isTransient(error))

@@ -34,14 +34,14 @@ function digitsOf(value: number): string {
   return halves.map((half) => half.toString(36).padStart(HALF_DIGITS, "0")).join("");
 }
 
-/** Returns the claim in a CONNECT, or `undefined` for "", which does not claim a session. */
+/** Returns the claim in a CONNECT, or `undefined` if `name` is "", which claims no session. */
 export function claimIn(name: string): Claim | undefined {
   if (name === "") return undefined;
   const order = Number.parseInt(NAME.exec(name)?.[3] ?? "", 36);
   return order >= FIRST_ORDER ? { order } : { label: name };
 }
 
-/** Returns the times in a name, or `undefined` if it contains none. */
+/** Returns the times in a name, or `undefined` if the name contains no times. */
 export function timesIn(
   name: string,
 ): Pick<NamedSession, "connectedMs" | "endsSinceMs"> | undefined {

@@ -31,7 +31,7 @@ export interface Login {
   readonly level: DeviceLevel | undefined;
   /** Name of the session to continue, or a name chosen for this login. "" if there is neither. */
   readonly continues: string;
-  /** `undefined` without a connect hook. */
+  /** `undefined` if there is no connect hook. */
   readonly restrictions?: Restrictions | undefined;
 }
 
@@ -68,18 +68,18 @@ export interface Sessions {
   verify(login: Login): Promise<void>;
   /**
    * Replaces the JWT of an open session with a later JWT of the same uid, device flag and level.
-   * The device id must also be the same if the new JWT has one. A session whose expiry was set by a
-   * hook may have a registered token instead of a JWT. `token` must then be that token. A refresh
-   * is not a login: it ends no session and keeps the order of logins. Throws `bad_request` if the
-   * session does not expire, and also `unauthorized`, `token_expired` or `unavailable`. If the call
-   * throws, the session keeps its token.
+   * The device id must also be the same if the new JWT contains a device id. A session whose expiry
+   * was set by a hook may have a registered token instead of a JWT. `token` must then be that
+   * token. A refresh is not a login: it ends no session and keeps the order of logins. Throws
+   * `bad_request` if the session does not expire, and also `unauthorized`, `token_expired` or
+   * `unavailable`. If the call throws, the session keeps its token.
    */
   refresh(session: OpenSession, token: string): Promise<RefreshedToken>;
 }
 
-/** Terms of a token that has replaced an earlier one. */
+/** Terms of a token that has replaced an earlier token. */
 export interface RefreshedToken {
-  /** Unix milliseconds at which the token expires. `undefined` unless it is a JWT. */
+  /** Unix milliseconds at which the token expires. `undefined` if the token is not a JWT. */
   readonly expiresAtMs: number | undefined;
   /** The same as in `OpenResult`. */
   readonly rights: Rights | undefined;

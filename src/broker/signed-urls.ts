@@ -1,6 +1,6 @@
 // Signs stream URLs and verifies their signatures. A signature allows its bearer to read or write
-// one path until it expires. Keeps a copy of the signing keys, which all nodes share through the
-// store.
+// one path until the signature expires. Keeps a copy of the signing keys, which all nodes share
+// through the store.
 
 import { createHmac, randomBytes } from "node:crypto";
 import { CoalescedTask } from "../lib/coalesced-task.ts";
@@ -9,14 +9,14 @@ import type { Clock, SigningKey, SigningKeyStore } from "./ports.ts";
 import type { TokenGate } from "./token-gate.ts";
 import { hashesEqual } from "./tokens.ts";
 
-/** `write` includes `read`. */
+/** Access that a signature allows. `write` includes `read`. */
 type SignedAccess = "read" | "write";
 
 interface SignedGrant {
   readonly access: SignedAccess;
-  /** User on whose behalf the bearer writes to a channel, or "". */
+  /** User on whose behalf the bearer writes to a channel, or "" if there is no such user. */
   readonly fromUid: string;
-  /** Unix seconds. */
+  /** Time at which the signature expires, in Unix seconds. */
   readonly expiresAtS: number;
 }
 
@@ -25,9 +25,10 @@ export interface SignedUrls {
   sign(path: string, grant: SignedGrant): Promise<string>;
   /**
    * Throws `unauthorized` if the signature is malformed, has expired, is for a different path, or
-   * was made with a key that is no longer valid. The last two count as a wrong credential from
-   * `address`. After too many wrong credentials, the checks for the network of `address` are slowed
-   * down, and may throw `rate_limited`. Checks without an address are not counted.
+   * was made with a key that is no longer valid. The last two cases count as a wrong credential
+   * from `address`. Once the network of `address` has reached its limit of wrong credentials (see
+   * `TokenGate`), its checks are slowed down, and may throw `rate_limited`. Checks without an
+   * address are not counted.
    */
   verify(path: string, signature: string, address?: string): Promise<SignedGrant>;
   /**
@@ -44,7 +45,7 @@ interface SignedUrlPorts {
   readonly clock: Clock;
 }
 
-/** Time for which a key stays valid after the next one is created. */
+/** Time for which a key stays valid after the next key is created. */
 export const OVERLAP_MS = 86_400_000;
 export const MAX_EXPIRY_S = 604_800;
 const MAX_KEYS = 16;

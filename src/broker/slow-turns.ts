@@ -1,12 +1,14 @@
-// Delays the attempts of a client network that sent too many wrong credentials. Its attempts run
-// one at a time, two per second.
+// Delays the attempts of a client network that has reached its limit of wrong credentials. The
+// network's attempts run one at a time, two per second.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { BrokerError } from "./errors.ts";
 
 const MAX_NETWORKS = 100_000;
 const SLOW_MS = 500;
-/** Maximum number of waiting attempts from a network. The last of them waits at most 4 s. */
+/**
+ * Maximum number of waiting attempts from a network. The last of these attempts waits at most 4 s.
+ */
 const MAX_WAITING = 8;
 
 interface SlowQueue {
@@ -19,8 +21,8 @@ export class SlowTurns {
   readonly #queues = new BoundedMap<string, SlowQueue>(MAX_NETWORKS);
 
   /**
-   * Waits for the next turn of the network. Throws `rate_limited` with the time to wait if too many
-   * attempts from the network are waiting.
+   * Waits for the next turn of the network. Throws `rate_limited` with the time to wait if
+   * `MAX_WAITING` attempts from the network are already waiting.
    */
   async wait(network: string): Promise<void> {
     const nowMs = performance.now();

@@ -44,18 +44,18 @@ const LENGTH_BYTES = 2;
 
 export interface StreamEvent {
   readonly type: string;
-  /** `undefined` if the producer chose none. */
+  /** `undefined` if the producer chose no id. */
   readonly eventId: string | undefined;
   readonly data: string;
   readonly timestampMs: number;
   /** True if the producer set the time. */
   readonly isTimed: boolean;
   /**
-   * In the embedded store, the seq of the stream's message for a start, and the time of `StreamEnd`
-   * in Unix milliseconds for an end. 0 for other events, and for all events in Redis.
+   * For a start in the embedded store, the seq of the stream's message. For an end in the embedded
+   * store, the time of `StreamEnd` in Unix milliseconds. Otherwise 0.
    */
   readonly detail: number;
-  /** State of the stream after the event. It is `active` except for an end. */
+  /** State of the stream after the event. It is `active` unless the event is an end. */
   readonly state: StreamState;
   /**
    * True if no producer posted the event to `/event`. This is the case for the start of a stream
@@ -147,8 +147,9 @@ export function decodeEvent(body: Buffer, start = 0, end = body.length): StreamE
 }
 
 /**
- * Returns the JSON messages that log readers get for an event: the event itself unless it is hidden
- * and, for an end, the stream's state. `index` is the index of the event in the stream.
+ * Returns the JSON messages that log readers get for an event: the event itself, unless it is
+ * hidden, and the stream's state, if the event ends the stream. `index` is the index of the event
+ * in the stream.
  */
 export function eventMessages(body: Buffer, index: number): Buffer[] {
   const { type, eventId, data, timestampMs, state, isHidden } = decodeEvent(body);
@@ -160,7 +161,7 @@ export function eventMessages(body: Buffer, index: number): Buffer[] {
   return messages;
 }
 
-/** Returns the id of an event whose producer chose none. */
+/** Returns the id of an event whose producer chose no id. */
 export function defaultEventId(index: number): string {
   return String(index);
 }

@@ -229,7 +229,7 @@ export class StreamFold {
     this.#view.cutFrom(index);
   }
 
-  /** Skips the events below `nextIndex`, which viewers are not shown. */
+  /** Skips the events with an index below `nextIndex`. Viewers are not shown these events. */
   skipTo(nextIndex: number): void {
     if (nextIndex <= this.#nextIndex) return;
     this.#nextIndex = nextIndex;
@@ -237,8 +237,8 @@ export class StreamFold {
   }
 
   /**
-   * Adds the next event. `state` is the state of the stream after the event, and `index` is the index
-   * of the event. After the cut, the caller may skip events that viewers are not shown.
+   * Adds the next event. `state` is the state of the stream after the event, and `index` is the
+   * index of the event. After the cut, the caller may skip events that viewers are not shown.
    */
   add(event: FoldedEvent, state: StreamState, index = this.#nextIndex): void {
     const { type, eventId, timestampMs } = event;

@@ -1,7 +1,7 @@
 // Lets HTTP clients follow stream events outside any session, each with a cursor at an index (see
 // cursor.ts). Events that are published while a follower is paused or reads the store are later
 // read from the store in merged form. If a follower's user may have lost permission to read, the
-// follower gets no event until this has been checked.
+// follower gets no event until the permission has been checked.
 
 import { Cursor, type CursorFeed, type CursorStep, type CursorViewer } from "./cursor.ts";
 import { BrokerError } from "./errors.ts";

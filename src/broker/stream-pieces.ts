@@ -23,7 +23,7 @@ export interface StreamCursor {
 }
 
 /**
- * Returns the events that follow `cursor`. All of them except notes have the time of the stream's
+ * Returns the events that follow `cursor`. All events except notes have the time of the stream's
  * start.
  */
 export function eventsFrom(

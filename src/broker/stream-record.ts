@@ -41,7 +41,7 @@ export function eventOfRecord(record: Uint8Array, timeMs: number, isJson: boolea
   };
 }
 
-/** Returns the reason why a record cannot be an event, or `undefined` if it can be one. */
+/** Returns the reason why a record cannot be an event, or `undefined` if it can be an event. */
 export function recordProblem(record: Uint8Array, isJson: boolean): string | undefined {
   if (!isJson) return isUtf8(record) ? undefined : "The body must be UTF-8 text";
   const type = stringField(record, "type");

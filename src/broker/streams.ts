@@ -39,7 +39,7 @@ export interface Streams {
   /**
    * Applies an event and returns the state of its stream, or `undefined` for an event without a
    * stream. Content is not added if the state is `cancelled`. Resolves when the event is durable,
-   * or published if it is not stored. Throws `event_type_empty`, `stream_running`,
+   * or when it is published if it is not stored. Throws `event_type_empty`, `stream_running`,
    * `stream_not_found`, `stream_closed`, `client_msg_no_reused`, `bad_request`, `bad_id`,
    * `bad_payload`, `too_large`, a `SendRefusal` code, `overloaded`, `disk_full` or `unavailable`.
    */
@@ -76,7 +76,7 @@ interface StreamPorts extends SendTerms {
 const MAX_SWEEP_MS = 1000;
 
 const KNOWN_TYPES = [STREAM_START, STREAM_CONTENT, STREAM_END, ...TOOL_CALL_EVENTS];
-/** Maximum length of an unknown type's beginning that is compared with the known types. */
+/** Maximum number of characters of an unknown type that are compared with the known types. */
 const MAX_NEAREST_LENGTH = 64;
 
 export function createStreams(ports: StreamPorts): Streams {

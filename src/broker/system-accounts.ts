@@ -46,7 +46,7 @@ export class SystemAccounts {
     return [...uids].sort();
   }
 
-  /** Throws `too_large` for more than `MAX_SYSTEM_UIDS`, `bad_id` or `reserved_uid`. */
+  /** Throws `bad_id`, `reserved_uid`, or `too_large` if the list would exceed `MAX_SYSTEM_UIDS`. */
   async add(uids: readonly string[]): Promise<void> {
     for (const uid of uids) assertUserUid(uid);
     const resultingUids = new Set([...(await this.list()), ...uids]);

@@ -1,6 +1,6 @@
-// Limits attempts to guess clients' tokens. After too many failures, a client network's attempts
-// are checked one at a time, at a low rate. Only a failed attempt costs a round trip to the
-// cluster.
+// Limits attempts to guess clients' tokens. Once a client network has `attempts` failures in a time
+// window, its attempts are checked one at a time, at a low rate. Only a failed attempt costs a
+// round trip to the cluster.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { networkOf } from "../lib/network.ts";
@@ -20,7 +20,9 @@ interface TokenGatePorts {
   readonly throttle: Throttle;
   readonly limits: TokenLimits;
   readonly clock: Clock;
-  /** Maximum number of users, and of signatures, that are remembered with their networks. */
+  /**
+   * Maximum number of users, and maximum number of signatures, that are stored with their networks.
+   */
   readonly maxPairs?: number;
 }
 
@@ -31,7 +33,7 @@ interface TokenBearer {
   readonly isSignature?: boolean;
 }
 
-/** The network of an attempt, and the user or signature that it is for. */
+/** The network of an attempt, and the user or signature that the attempt must verify. */
 interface Bearer {
   readonly network: string;
   readonly pair: string;
@@ -40,8 +42,8 @@ interface Bearer {
 
 const MAX_NETWORKS = 100_000;
 /**
- * Maximum number of concurrent checks for one key of `#checks`. All of them may fail before the
- * network is slowed down.
+ * Maximum number of concurrent checks for one key of `#checks`. All of these checks may fail before
+ * the network is slowed down.
  */
 const MAX_CHECKS = 32;
 
@@ -60,9 +62,12 @@ export class TokenGate {
   readonly #failuresByNetwork = new BoundedMap<string, FailureWindow>(MAX_NETWORKS);
   readonly #slowTurns = new SlowTurns();
   readonly #verifiedUsers: VerifiedPairs;
-  /** Many signatures from one client must not displace users, so they are kept apart. */
+  /** Many signatures from one client must not displace users, so signatures are kept separately. */
   readonly #verifiedSignatures: VerifiedPairs;
-  /** Checks by network and user if `#mayFail` returns true for them, otherwise by network. */
+  /**
+   * Running and waiting checks. The key is the pair if `#mayFail` returns true for the bearer,
+   * otherwise the network.
+   */
   readonly #checks = new Map<string, Checks>();
 
   constructor(ports: TokenGatePorts) {
@@ -74,8 +79,8 @@ export class TokenGate {
   /**
    * Runs `check`, and counts a failure if it throws `unauthorized`. A user who has connected from
    * the network before is slowed down only by the user's own failures. All nodes share the counts.
-   * A node reads them when it counts a failure. Throws `rate_limited` with the time to wait if too
-   * many attempts from the network are waiting.
+   * A node reads the shared counts when it counts a failure. Throws `rate_limited` with the time to
+   * wait if the queue of the network's waiting attempts is full.
    */
   async attempt<T>(
     { address, uid, isSignature = false }: TokenBearer,

@@ -44,8 +44,8 @@ interface UnreachedPorts {
 }
 
 /**
- * The events to write for a message. Empty if all users were reached, or if the message no longer
- * exists.
+ * The events to write for a message. `events` is empty if the message needs no event (see
+ * `PushRule`), or if the message no longer exists.
  */
 export interface Decision {
   readonly row: EventRow;
@@ -60,11 +60,11 @@ interface Audience {
   readonly isMentionedOnly: boolean;
 }
 
-/** Number of users whose memberships or read positions are read at once. */
+/** Number of users whose memberships or read positions are read in one call. */
 const USERS_PER_READ = 500;
 /** Maximum number of users that a message can mention. Later users in its list are ignored. */
 const MAX_MENTIONS = 1000;
-/** Number of groups whose members are in memory at once. */
+/** Maximum number of groups whose members are in memory at the same time. */
 const GROUPS_AT_ONCE = 8;
 const NOBODY: ReadonlySet<string> = new Set();
 
@@ -211,7 +211,10 @@ export class Unreached {
   }
 }
 
-/** Divides a message's unreached users among events. Without `uids`, the message gets no event. */
+/**
+ * Divides a message's unreached users among events. If `uids` is `undefined`, the message gets no
+ * event.
+ */
 function pagesOf(row: EventRow, uids: readonly string[] | undefined): readonly EventDraft[] {
   if (uids === undefined) return [];
   const pages = Math.max(1, Math.ceil(uids.length / MAX_EVENT_UIDS));

@@ -44,11 +44,14 @@ export interface Users {
   devices(uid: string): Promise<readonly Device[]>;
   /** Returns true if the account is banned [decisions: A banned account]. */
   isBanned(uid: string): Promise<boolean>;
-  /** Bans the account and ends its sessions and stream readers, or lifts the ban. */
+  /**
+   * If `isBanned` is true, bans the account and ends its sessions and stream readers. Otherwise,
+   * lifts the ban.
+   */
   setBan(uid: string, isBanned: boolean): Promise<void>;
   /**
-   * Ends a session on any node with the reason `kicked`, if the session exists. `connId` is its id
-   * or its number.
+   * Ends a session on any node with the reason `kicked`, if the session exists. `connId` is the
+   * session's id or its connection number.
    */
   kick(uid: string, connId: string | number): Promise<void>;
 }
@@ -62,7 +65,7 @@ export function createUsers(ports: {
 
   /**
    * Ends the user's sessions that `which` selects, even those on nodes that are considered dead.
-   * `which` is called after the sessions were read, so it can spare sessions that a later call
+   * `which` is called after the sessions were read, so it can exclude sessions that a later call
    * allowed while this call was in progress.
    */
   async function endSessions(
@@ -90,14 +93,14 @@ export function createUsers(ports: {
   }
 
   /**
-   * Waits for a change. If it fails, the user's sessions are compared with what is stored, because
-   * a change that could not be flushed or replicated may have been made nevertheless.
+   * Waits for a change. If the change fails, notifies all nodes to check the user's sessions,
+   * because a change that could not be flushed or replicated may still have taken effect.
    */
   async function withRecheck<Result>(uid: string, change: Promise<Result>): Promise<Result> {
     try {
       return await change;
     } catch (error) {
-      await recheck(uid).catch(() => undefined); // the caller gets the cause
+      await recheck(uid).catch(() => undefined); // the caller gets the first error
       throw error;
     }
   }
@@ -172,7 +175,7 @@ export function createUsers(ports: {
       await recheck(uid);
       let isStillBanned: Promise<boolean> | undefined;
       await endSessions(uid, "banned", () => {
-        isStillBanned ??= store.isBanned(uid); // read once, after the sessions
+        isStillBanned ??= store.isBanned(uid); // read once, after the sessions were read
         return isStillBanned;
       });
     },

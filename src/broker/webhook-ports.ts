@@ -45,7 +45,7 @@ export interface WebhookSettings {
   readonly channels: ChannelFilter;
   readonly format: WebhookFormat;
   /**
-   * Maximum number of events in a request, and the maximum time for which the first of them waits.
+   * Maximum number of events in a request, and the maximum time for which the first event waits.
    */
   readonly batch: { readonly max: number; readonly waitMs: number };
   readonly order: (typeof WEBHOOK_ORDERS)[number];
@@ -181,10 +181,10 @@ export interface WebhookStore {
   /** Returns the stored endpoints, ordered by id. */
   webhooks(): Promise<readonly StoredWebhook[]>;
   /**
-   * Atomically stores the settings if the stored version is `expected`, or 0 for a new endpoint.
-   * The new version is `expected + 1`. Returns `changed` if the stored version is not `expected`,
-   * and `full` if there are already `max` endpoints. If `freesSpace` is true, the change is
-   * accepted even on a full disk, because the new settings allow events to be removed.
+   * Atomically stores the settings if the stored version is `expected`. For a new endpoint,
+   * `expected` is 0. The new version is `expected + 1`. Returns `changed` if the stored version is
+   * not `expected`, and `full` if there are already `max` endpoints. If `freesSpace` is true, the
+   * change is accepted even on a full disk, because the new settings allow events to be removed.
    */
   putWebhook(
     id: string,
@@ -199,9 +199,9 @@ export interface WebhookStore {
    */
   removeWebhook(id: string): Promise<boolean>;
   /**
-   * Acquires or renews the leases of endpoints for `ttlMs` in one step, and returns them in order.
-   * A lease is `undefined` if another owner holds it (see `LeaseStore`) or if the endpoint was
-   * removed.
+   * Acquires or renews the leases of endpoints for `ttlMs` in one step. Returns the leases in the
+   * order of `ids`. A lease is `undefined` if another owner holds it (see `LeaseStore`) or if the
+   * endpoint was removed.
    */
   acquireWebhookLeases(
     ids: readonly string[],
@@ -211,8 +211,8 @@ export interface WebhookStore {
   webhookTexts(id: string, kind: WebhookTextKind): Promise<ReadonlyMap<string, string>>;
   /**
    * Atomically changes texts. Returns false and changes nothing if the endpoint was removed, or if
-   * another owner has acquired the lease in the meantime. If `target` is not a lease, only the
-   * removal of the endpoint is checked, and texts that are not stored are not added.
+   * another owner has acquired the lease in the meantime. If `target` is not a lease, checks only
+   * whether the endpoint was removed, and does not add texts that are not stored.
    */
   saveWebhookTexts(
     target: WebhookLease | { readonly webhookId: string },

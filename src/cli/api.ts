@@ -101,7 +101,10 @@ export class Api {
   }
 }
 
-/** Sends one request: a GET if there is no body. Does not follow redirects. */
+/**
+ * Sends one request, which is a GET if `body` is `undefined`, otherwise a POST. Does not follow
+ * redirects.
+ */
 function exchange(
   url: URL,
   { body, headers }: { readonly body: string | undefined; readonly headers: Headers },
@@ -137,7 +140,7 @@ function accountOf({ admin, managers }: ApiConfig): Account | undefined {
   return admin.password === "" ? undefined : { username: "admin", password: admin.password };
 }
 
-/** Returns the URL of the API: `flag`, or the address on which the configured node listens. */
+/** Returns the URL of the API: `flag` if it is set, otherwise the configured node's address. */
 export function apiUrl(flag: string | undefined, { api }: ApiConfig): URL {
   if (flag !== undefined) return urlOf(flag);
   const scheme = api.tls.certFile === "" ? "http" : "https";

@@ -47,7 +47,10 @@ export async function watch(args: Arguments, ports: WatchPorts): Promise<void> {
   }
 }
 
-/** Returns the address and the credential of the session. Registers a token if none is configured. */
+/**
+ * Returns the address and the credential of the session. Registers a token if no token is
+ * configured.
+ */
 async function sessionOf(args: Arguments, ports: WatchPorts) {
   const { flags } = args;
   const uid = uidOf(args.words);
@@ -66,8 +69,9 @@ async function sessionOf(args: Arguments, ports: WatchPorts) {
 }
 
 /**
- * Returns the URL for clients: from the configuration, or from `/route` if `--api` names a node. If
- * the node has no address for clients, uses the host in `--api` and the port in the configuration.
+ * Returns the URL for clients. The URL comes from the configuration, or from `/route` if `--api`
+ * names a node. If the node has no address for clients, uses the host in `--api` and the port in
+ * the configuration.
  */
 async function clientUrl({ words, flags }: Arguments, ports: WatchPorts): Promise<string> {
   const { api, config } = ports;

@@ -47,7 +47,7 @@ export interface SendOptions {
   readonly tagKey?: string | undefined;
 }
 
-/** Acknowledgement of a message. If the message is stored, it is durable. */
+/** Acknowledgement of a message. A message that is stored is durable when it is acknowledged. */
 export interface Sent {
   readonly messageId: number;
   /** Sequence number in the channel, or 0 for `noPersist` messages and commands. */
@@ -76,7 +76,9 @@ export interface ReceivedMessage {
   readonly noPersist: boolean;
   /** Number of seconds after `timestampMs` at which the message expires. 0 means never. */
   readonly expireS: number;
-  /** The `clientMsgNo` of a stream that the message refers to, if any. */
+  /**
+   * `clientMsgNo` of the stream that the message refers to, `undefined` if it refers to no stream.
+   */
   readonly streamNo: string | undefined;
   readonly tagKey: string | undefined;
   readonly payload: Uint8Array;
@@ -281,9 +283,9 @@ export interface MemberPage {
 }
 
 export interface HistoryOptions {
-  /** Seq before which messages are returned. Takes precedence over `toSeq`. */
+  /** Upper bound of the returned seqs, exclusive. Takes precedence over `toSeq`. */
   readonly before?: number | undefined;
-  /** Seq after which messages are returned. Takes precedence over `fromSeq`. */
+  /** Lower bound of the returned seqs, exclusive. Takes precedence over `fromSeq`. */
   readonly after?: number | undefined;
   /** First seq of the range. Default: 1. */
   readonly fromSeq?: number | undefined;
@@ -293,8 +295,8 @@ export interface HistoryOptions {
   readonly limit?: number | undefined;
   /**
    * If true, the newest messages of the range are returned, newest first. If false, the oldest are
-   * returned, oldest first. Default: false if `after` is set, or `fromSeq` without `before`;
-   * otherwise true.
+   * returned, oldest first. Default: false if `after` is set, or if `fromSeq` is set without
+   * `before`. Otherwise, the default is true.
    */
   readonly newestFirst?: boolean | undefined;
 }
@@ -311,8 +313,9 @@ export interface Cursor {
   readonly channel: ChannelRef;
   readonly lastSeq: number;
   /**
-   * Highest `messageId` in the channel that the app has, 0 or `undefined` if unknown. With it, the
-   * client detects seqs that were reused because a fail-over lost messages.
+   * Highest `messageId` among the app's messages of the channel. 0 or `undefined` if the id is
+   * unknown. With the id, the client detects seqs that were reused because a fail-over lost
+   * messages.
    */
   readonly lastId?: number | undefined;
 }
@@ -425,7 +428,10 @@ export interface Client {
    * `bad_option` if the path, the URL or an option is invalid.
    */
   stream<T = unknown>(path: string, options?: RecordStreamOptions | undefined): RecordStream<T>;
-  /** Stops a stream. Resolves with its final state: `cancelled`, unless it had already ended. */
+  /**
+   * Stops a stream. Resolves with its final state: `cancelled`, unless the stream had already
+   * ended.
+   */
   cancel(target: StreamTarget): Promise<StreamState>;
   /**
    * Returns one page of the user's conversations. `limit` is from 1 to 500 (default 100). `cursor`
@@ -458,7 +464,9 @@ export interface Client {
    * messages become unread, except if the call waited for a connection or was repeated.
    */
   markRead(channel: ChannelRef, seq: number): Promise<ConversationView>;
-  /** Marks the newest `unread` messages as unread, or all messages if there are fewer. */
+  /**
+   * Marks the newest `unread` messages as unread, or all messages if the conversation has fewer.
+   */
   setUnread(channel: ChannelRef, unread: number): Promise<ConversationView>;
   /**
    * Hides the conversation until a new message arrives, and hides its current messages permanently.

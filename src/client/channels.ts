@@ -1,6 +1,7 @@
 // Delivery of messages in all channels that the client has seen. Owns one sequencer per channel,
-// least recently used first. Also looks for missed messages in channels that were not in CONNECT:
-// after each reconnect, and after the first connect if CONNECT could not contain all cursors.
+// least recently used first. Also looks for missed messages in channels that were not in CONNECT.
+// The search runs after each reconnect, and after the first connect if CONNECT could not contain
+// all cursors.
 
 import {
   type ChannelKey,
@@ -149,8 +150,8 @@ export class Channels {
   }
 
   /**
-   * Removes the least recently used channel if there are too many. Raises `#sinceId`, so that the
-   * channel's messages do not count as missed later.
+   * Removes the least recently used channel if there are more than `MAX_CHANNELS`. Raises
+   * `#sinceId`, so that the channel's messages do not count as missed later.
    */
   #evictOldest(): void {
     if (this.#sequencers.size <= MAX_CHANNELS) return;

@@ -32,8 +32,8 @@ interface PendingCommand {
 const MAX_OPEN = 10_000;
 const MAX_HANDLED = 10_000;
 /**
- * Maximum number of retries of a failed command. They run after 1, 2, 4, 8 and 16 s. After the last
- * retry, the command is handled again only when a later session receives it.
+ * Maximum number of retries of a failed command. The retries run after 1, 2, 4, 8 and 16 s. After
+ * the last retry, the command is handled again only when a later session receives it.
  */
 const MAX_RETRIES = 5;
 const RETRY_MS = 1000;

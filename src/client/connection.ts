@@ -56,9 +56,9 @@ export interface ConnectionEnd {
   /** Error that ended the connection, or `undefined` if the server or the network ended it. */
   readonly error: JindouError | undefined;
   readonly isConnectSent: boolean;
-  /** Text of the socket's error event, or "". */
+  /** Text of the socket's error event, or "" if the socket reported no text. */
   readonly cause: string;
-  /** True if the socket failed with an error event before it opened, and without a close event. */
+  /** True if the socket failed before it opened, with an error event but without a close event. */
   readonly isBlocked: boolean;
 }
 
@@ -91,7 +91,9 @@ export class Connection {
   #refusal: JindouError | undefined;
   #isConnectSent = false;
   #cause = "";
-  /** Stops the time limit for CONNECT or for a ping, or the timer for the next ping. */
+  /**
+   * Stops the current timer: the limit for CONNECT, the limit for a pong, or the delay of a ping.
+   */
   #stopTimer: () => void;
   #pingMs = 0;
   #lastFrameAt = 0;
@@ -128,7 +130,7 @@ export class Connection {
 
   /**
    * Sends a ping at once, to detect a dead connection after a network change. With `limitMs`, the
-   * pong must arrive within that time, and a connection that is still opening fails at once.
+   * pong must arrive within that time. A connection that is still opening then fails at once.
    */
   probe(limitMs?: number): void {
     if (this.#status === "open" && (limitMs !== undefined || !this.#isPinged)) this.#ping(limitMs);
@@ -199,7 +201,7 @@ export class Connection {
       const cause = asJindouError(error, "bad_option");
       throw new JindouError("bad_request", { message: cause.message, cause });
     }
-    // the server refuses a larger frame, or closes the connection
+    // the server refuses a frame above its limit, or closes the connection
     if (frame.length <= this.#maxFrameBytes) return frame;
     const message = `The request of ${frame.length} bytes exceeds the limit of ${this.#maxFrameBytes}`;
     throw new JindouError("too_large", { message });

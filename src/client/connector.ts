@@ -77,7 +77,7 @@ export class Connector {
   #status: Status = "connecting";
   #connection: Connection | undefined;
   /**
-   * Number of reconnects since the last stable session, not counting those after refused
+   * Number of reconnects since the last stable session, not counting reconnects after refused
    * connections.
    */
   #failures = 0;
@@ -273,8 +273,8 @@ export class Connector {
   }
 
   /**
-   * Closes the client permanently. The error's code is the reason in the `kicked` event. Its
-   * message is the server's if CONNECT was refused.
+   * Closes the client permanently. The error's code is the reason in the `kicked` event. If CONNECT
+   * was refused, the message is the message of the server.
    */
   #kicked({ code, error: refusal }: ConnectionEnd): void {
     const kicked = kickedEventOf(code);

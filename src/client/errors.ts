@@ -60,7 +60,7 @@ export class JindouError extends Error {
   readonly code: JindouErrorCode;
   /** True if the same call, unchanged, may succeed later. */
   readonly retry: boolean;
-  /** Number of milliseconds to wait before a retry, or 0 if unknown. */
+  /** Number of milliseconds to wait before a retry, or 0 if the time is unknown. */
   readonly retryAfterMs: number;
 
   constructor(code: ClientErrorCode, options?: ErrorOptions);

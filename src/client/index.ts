@@ -332,8 +332,8 @@ function createQueries(
     for (const read of reads) if (read.id === id && read.type === type) reads.delete(read);
   };
   /**
-   * If the request has waited or is repeated, it does not move the read position back, because
-   * another device may have read more in the meantime.
+   * If the request has waited for a connection or is repeated, it does not move the read position
+   * back, because another device may have read more in the meantime.
    */
   const markRead = async (channel: ChannelRef, seq: number): Promise<ConversationView> => {
     const read = checkedChannel(channel);
@@ -342,7 +342,10 @@ function createQueries(
     const isNeeded = ({ readSeq }: Conversation) => readSeq < seq && reads.has(read);
     return conversationOf(read, { kind: "read", seq }, isNeeded).finally(() => reads.delete(read));
   };
-  /** Newest seq, so that a repeated request does not affect messages that arrive meanwhile. */
+  /**
+   * Returns the channel's newest seq. A repeated request with this seq does not affect messages
+   * that have arrived in the meantime.
+   */
   const headOf = async (channel: ChannelRef) => (await conversationOf(channel)).headSeq;
   return {
     async history(channel, options = {}) {

@@ -34,8 +34,8 @@ export interface ConnectOptions {
    */
   readonly cursors?: Iterable<Cursor> | undefined;
   /**
-   * WebSocket class. Default: the platform's class, except in Node.js and Deno, where it is the
-   * class of the `ws` package, which is part of the SDK.
+   * WebSocket class. Default in Node.js and Deno: the class of the `ws` package, which is part of
+   * the SDK. Default on other platforms: the class of the platform.
    */
   readonly webSocket?: SocketConstructor | undefined;
   /**
@@ -46,8 +46,8 @@ export interface ConnectOptions {
     | { readonly minMs?: number | undefined; readonly maxMs?: number | undefined }
     | undefined;
   /**
-   * Maximum number of unacknowledged messages and, counted separately, of other calls that wait for
-   * a reply. Further calls are rejected with `queue_full`. Default: 1000.
+   * Maximum number of unacknowledged messages, and also of other calls that wait for a reply. The
+   * two are counted separately. Further calls are rejected with `queue_full`. Default: 1000.
    */
   readonly maxQueued?: number | undefined;
   readonly timeouts?: { readonly [K in keyof Timeouts]?: Timeouts[K] | undefined } | undefined;
@@ -56,7 +56,8 @@ export interface ConnectOptions {
 /** Time limits of a client, in milliseconds. */
 export interface Timeouts {
   /**
-   * Maximum time for `token` to return, and separately for the session to open. Default: 10,000.
+   * Maximum time for `token` to return, and also the maximum time for the session to open. Default:
+   * 10,000.
    */
   readonly connectMs: number;
   /** Maximum duration of a call, including the wait for a connection. Default: 15,000. */

@@ -52,7 +52,10 @@ export class Outbox {
   readonly #entries = new Map<string, QueuedMessage>();
   readonly #ready = new Set<ChannelKey>();
   readonly #sending = new Set<ChannelKey>();
-  /** Suspect messages. Each is sent again alone, on a connection that has just answered a ping. */
+  /**
+   * Suspect messages. Each suspect message is sent again alone, on a connection that has just
+   * answered a ping.
+   */
   readonly #suspects = new Set<QueuedMessage>();
   #connection: Connection | undefined;
   #closed: JindouError | undefined;
@@ -155,7 +158,7 @@ export class Outbox {
     try {
       await connection.request({ kind: "ping" });
     } catch (error) {
-      // a refusal is an answer too
+      // a refusal also shows that the connection works
       if (hasCode(error, "timeout")) connection.fail(error);
     }
     if (connection !== this.#connection) return;

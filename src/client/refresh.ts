@@ -13,7 +13,7 @@ interface TokenRefreshPorts {
 /** Minimum fraction of the token's remaining lifetime after which the token is replaced. */
 const EARLIEST = 0.8;
 /**
- * Maximum random addition to that fraction, so that clients whose tokens expire at the same time
+ * Maximum random addition to `EARLIEST`, so that clients whose tokens expire at the same time
  * refresh them at different times.
  */
 const SPREAD = 0.1;
@@ -36,7 +36,9 @@ export class TokenRefresh {
     this.#schedule(connack);
   }
 
-  /** Refreshes the token immediately, because the server has announced that it expires soon. */
+  /**
+   * Refreshes the token immediately, because the server has announced that the token expires soon.
+   */
   expiring(): void {
     if (this.#timer.isRunning) this.#timer.start(0); // otherwise a refresh is running or not needed
   }

@@ -34,7 +34,7 @@ export class Calls {
     this.#limits = limits;
   }
 
-  /** `repeat` sends the request if it has waited for a connection or was sent before. */
+  /** Sends a request. `repeat`, if set, sends a request that has waited or was sent before. */
   readonly call = async <K extends RequestKind>(
     request: Request<K>,
     seen?: (reply: ReplyTo<K>) => void,
@@ -193,7 +193,8 @@ export class Background {
 
   /**
    * Resolves when the request may be sent. History requests come last, because their replies can be
-   * long. Every second turn belongs to the last request, so that they do not wait for all others.
+   * long. Every second turn belongs to the last request of the queue, so that history requests do
+   * not wait for all others.
    */
   #waitForTurn(isHistory: boolean): Promise<void> {
     const turn = deferred<void>();

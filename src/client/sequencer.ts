@@ -33,8 +33,8 @@ export interface SequencerPorts {
 /** Maximum number of buffered messages. Further messages are later read from history. */
 const MAX_BUFFERED = 500;
 /**
- * Maximum number of entries in `#ownIds`. If there are more, the history is read, so that the cursor
- * can move past the client's own messages.
+ * Maximum number of entries in `#ownIds`. If there are more, the history is read, so that the
+ * cursor can move past the client's own messages.
  */
 const MAX_OWN = 100;
 const SENDACK_DELAY_MS = 100;
@@ -52,7 +52,7 @@ export class Sequencer {
   readonly #ports: SequencerPorts;
   /** Seq up to which all messages were delivered, were sent by this client, or cannot be read. */
   #cursor: number | undefined;
-  /** Highest message id up to the cursor, or 0 if unknown. */
+  /** Highest message id up to the cursor, or 0 if the id is unknown. */
   #lastId: number;
   #headSeq = 0;
   /**
@@ -114,7 +114,7 @@ export class Sequencer {
   /**
    * Records an acknowledged message, so that the cursor can move past it. If a recorded seq is not
    * above the cursor, the server has reused the seq, and other messages with reused seqs may still
-   * arrive. The cursor then does not move, unless too many messages are recorded.
+   * arrive. The cursor then does not move, unless more than `MAX_OWN` messages are recorded.
    */
   acked(ack: Position): void {
     if (this.#isCovered(ack)) return;
@@ -171,7 +171,7 @@ export class Sequencer {
 
   /**
    * Returns true if the message was delivered before. If the message reuses a delivered seq, moves
-   * the cursor back, so that it is delivered.
+   * the cursor back, so that the message is delivered.
    */
   #checkDelivered(message: Message): boolean {
     if (this.#isCovered(message)) return true;

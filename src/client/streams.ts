@@ -48,7 +48,10 @@ export class Streams {
   readonly #ports: StreamsPorts;
   /** Followed streams by log path. */
   readonly #followed = new Map<string, FollowedStream>();
-  /** Log paths of the last ends, because the reply to an earlier read may arrive after an end. */
+  /**
+   * Log paths of the streams that ended last, because the reply to an earlier read may arrive after
+   * an end.
+   */
   readonly #ends = new BoundedMap<string, true>(MAX_ENDS);
   readonly #sweep = new Timer(() => this.#sweepNow());
 
@@ -81,7 +84,7 @@ export class Streams {
     if (type === STREAM_END) this.#ends.set(log, true);
     const followed = this.#followed.get(log);
     if (followed !== undefined) return this.#apply(followed, event);
-    if (type === STREAM_END) return; // the end of a stream that is not followed
+    if (type === STREAM_END) return; // a stream that is not followed has ended
     this.#apply(this.#follow(channel, clientMsgNo), event);
   }
 
@@ -155,8 +158,8 @@ export class Streams {
   }
 
   /**
-   * Requests a new snapshot. The event that revealed a gap is dropped, because the snapshot contains
-   * it. If a fail-over lost the event, the gap would never close.
+   * Requests a new snapshot. The event that revealed a gap is dropped, because the snapshot
+   * contains it. If the event was kept and a fail-over had lost it, the gap would never close.
    */
   async #resync(followed: FollowedStream): Promise<void> {
     const { channel, clientMsgNo } = followed.stream.snapshot();

@@ -1,5 +1,5 @@
-// Entry `jindou-client/tab`: a device id for each browser tab. Bundles that do not import it do not
-// contain it.
+// Entry `jindou-client/tab`: a device id for each browser tab. Bundles that do not import this
+// entry do not contain its code.
 
 import { randomId } from "./options.ts";
 

@@ -1,5 +1,5 @@
 // Entry `jindou-client/wechat`: a WebSocket class for WeChat mini programs, built on
-// `wx.connectSocket`. Bundles that do not import it do not contain it.
+// `wx.connectSocket`. Bundles that do not import this entry do not contain its code.
 
 import type { SocketConstructor, SocketLike } from "./socket.ts";
 

@@ -1,5 +1,5 @@
-// Loads the configuration from the defaults, the file, the environment and the flags; later sources
-// override earlier ones. The result is validated and frozen.
+// Loads the configuration from the defaults, the file, the environment and the flags. A later
+// source in this list overrides an earlier source. The result is validated and frozen.
 
 import Value from "typebox/value";
 import { nearest } from "../lib/nearest.ts";

@@ -153,7 +153,8 @@ function isObject(value: unknown): value is Record<string, unknown> {
 }
 
 /**
- * Adds the environment variables. An empty one (`${NAME:-}` in a compose file) counts as not set.
+ * Adds the environment variables. An empty variable (`${NAME:-}` in a compose file) counts as not
+ * set.
  */
 function addEnvironment(result: ReadResult, env: Environment, readFile: ReadFile): void {
   const byEnv = new Map(CONFIG_KEYS.map((key) => [key.env, key]));
@@ -293,7 +294,7 @@ function keyNamed(name: string): ConfigKey | undefined {
 
 /**
  * Returns the key that ends with `.` and `name` (`api.listen` for `listen`), or else a key or a
- * section with a similar name. Returns `undefined` if there is neither.
+ * section with a similar name. Returns `undefined` if there is no such key or section.
  */
 function nearestKey(name: string): string | undefined {
   const names = CONFIG_KEYS.map((key) => key.name);

@@ -64,8 +64,8 @@ export class Api {
   }
 
   /**
-   * Returns true if the account has one of the permissions. Always returns true without an account:
-   * if the operator has pasted a token, or if the API needs no credential.
+   * Returns true if the account has one of the permissions. Also returns true if no account is
+   * logged in, because the operator has pasted a token or the API needs no credential.
    */
   allows(...permissions: readonly string[]): boolean {
     const granted = this.#credential?.account?.permissions;
@@ -127,9 +127,9 @@ export class Api {
   }
 
   /**
-   * Returns the reply of the chosen node, or of any node if none was chosen. Behind a balancer, a
-   * different node may reply, so up to `MAX_ATTEMPTS` calls are made. Returns the last reply if the
-   * chosen node did not reply to any of them.
+   * Returns the reply of the chosen node, or of any node if no node was chosen. Behind a balancer,
+   * a different node may reply, so up to `MAX_ATTEMPTS` calls are made. Returns the last reply if
+   * the chosen node did not reply to any of these calls.
    */
   async getFrom<Body extends { readonly node_id: string }>(
     path: string,

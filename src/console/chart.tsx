@@ -137,7 +137,7 @@ function optionsOf(
   };
 }
 
-/** Formats the times, with seconds if the chart shows only a few minutes. */
+/** Formats the times, with seconds if the chart spans less than `SECONDS_BELOW_S`. */
 function clockTimes(times: readonly number[]): string[] {
   const spanS = (times.at(-1) ?? 0) - (times[0] ?? 0);
   const length = spanS < SECONDS_BELOW_S ? "HH:mm:ss".length : "HH:mm".length;

@@ -44,7 +44,7 @@ export function clockTime(ms: number): string {
   return new Date(ms).toLocaleTimeString("en-GB");
 }
 
-/** Formats a time, with its date if that is not today. */
+/** Formats a time, with its date if the date is not today. */
 export function dateTime(ms: number): string {
   const date = new Date(ms);
   const isToday = date.toDateString() === new Date().toDateString();

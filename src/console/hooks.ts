@@ -21,10 +21,10 @@ export interface Loaded<Data> {
 }
 
 /**
- * Loads data when `key` changes, and every `everyMs` milliseconds while the page is visible. 0
- * means that data is not reloaded periodically. A periodic reload is skipped while a call is in
- * progress, so that a slow reply is shown. Returns the previous data during a reload, and ignores
- * replies to outdated calls.
+ * Loads data when `key` changes, and every `everyMs` milliseconds while the page is visible. If
+ * `everyMs` is 0, data is not reloaded periodically. A periodic reload is skipped while a call is
+ * in progress, so that a slow reply is shown. Returns the previous data during a reload, and
+ * ignores replies to outdated calls.
  */
 export function useLoaded<Data>(key: string, load: () => Promise<Data>, everyMs = 0): Loaded<Data> {
   const [state, setState] = useState<Omit<Loaded<Data>, "reload"> & { readonly key: string }>({

@@ -80,7 +80,7 @@ function matches(labels: Labels, where: Labels): boolean {
   return Object.entries(where).every(([name, value]) => labels[name] === value);
 }
 
-/** Returns the sum of the series with these labels, or `undefined` if there are none. */
+/** Returns the sum of the series with these labels, or `undefined` if there are no such series. */
 export function sumOf(
   sample: Sample | undefined,
   metric: string,

@@ -36,7 +36,7 @@ const MINUTE_MS = 60_000;
 interface Metrics {
   readonly history: MetricsHistory;
   readonly error: Error | undefined;
-  /** Node whose metrics are shown: the chosen one, or the first that replied. */
+  /** Node whose metrics are shown: the chosen node, or the first node that replied. */
   readonly node: string | undefined;
   choose(node: string): void;
 }
@@ -442,7 +442,7 @@ function LoggedErrors() {
 
 /**
  * Shows how many requests, connections and sockets were refused or ended in the period that the
- * samples cover, and the clients that were disconnected or refused last.
+ * samples cover. Also shows the clients that were disconnected or refused last.
  */
 function Troubles({ samples }: { readonly samples: readonly Sample[] }) {
   const api = useApi();

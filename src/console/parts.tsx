@@ -233,7 +233,7 @@ export function Field({
   );
 }
 
-/** Returns the attributes of an input whose text the caller keeps. */
+/** Returns the attributes of an input whose text the caller stores. */
 export function textInput(value: string, change: (value: string) => void) {
   return {
     value,

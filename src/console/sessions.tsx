@@ -52,8 +52,8 @@ export function Sessions({ route }: { readonly route: Route }) {
   const [offset, setOffset] = useState(0);
   const [chosenNode, setChosenNode] = useState<string>();
   /**
-   * The node that replied first. Unless a node is chosen, all pages of the list are read from it, so
-   * that they are consistent.
+   * The node that replied first. Unless a node is chosen, all pages of the list are read from this
+   * node, so that the pages are consistent.
    */
   const firstNode = useRef<string | undefined>(undefined);
   const applied = useDelayed(filters);

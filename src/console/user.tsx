@@ -28,7 +28,7 @@ import {
 import { ClosedTable, KickButton } from "./sessions.tsx";
 
 const POLL_MS = 5000;
-/** Maximum number of conversations, groups and commands to show, each. */
+/** Maximum number of conversations to show, and also of groups and of commands. */
 const SHOWN = 50;
 
 export function User({ route }: { readonly route: Route }) {

@@ -1,5 +1,6 @@
 // The verdict on a node: evaluates the alerts' conditions on the metrics that the console has read.
-// A condition over a period can be evaluated only after the page has been open for that long.
+// A condition over a period can be evaluated only after the page has been open for the whole
+// period.
 
 import { ALERTS, type AlertRule } from "../observe/alerts.ts";
 import {
@@ -17,13 +18,13 @@ interface Reason {
   readonly name: string;
   readonly severity: AlertRule["severity"];
   readonly text: string;
-  /** True if the condition has not yet held for as long as the alert requires. */
+  /** True if the condition has held for less time than the `forMinutes` of the alert. */
   readonly isRecent: boolean;
 }
 
 export interface Verdict {
   readonly reasons: readonly Reason[];
-  /** Milliseconds until all conditions can be evaluated. 0 if they already can. */
+  /** Milliseconds until all conditions can be evaluated. 0 if all can be evaluated now. */
   readonly measuringMs: number;
 }
 

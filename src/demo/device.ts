@@ -1,5 +1,5 @@
-// A user's device: an SDK client, and the state that the page shows. Everything it does is a call
-// to `jindou-client`.
+// A user's device: an SDK client, and the state that the page shows. All its actions are calls to
+// `jindou-client`.
 
 import type { ChannelRef, ClientEvents, ReceivedMessage, Status } from "jindou-client";
 import { connect, group, person } from "jindou-client";
@@ -20,7 +20,7 @@ interface Draft {
 class Thread {
   messages: readonly ReceivedMessage[] = [];
   drafts: readonly Draft[] = [];
-  /** True if there are older messages that are not being read yet. */
+  /** True if the history has older messages and they are not being loaded. */
   hasOlder = false;
   unread = 0;
 

@@ -1,5 +1,5 @@
-// The messages of a conversation. Older ones are read when the user scrolls up. Streams are shown
-// while they are being written.
+// The messages of a conversation. Older messages are loaded when the user scrolls up. Streams are
+// shown while they are being written.
 
 import type { ReceivedMessage } from "jindou-client";
 import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from "preact/hooks";
@@ -13,7 +13,7 @@ export function Messages({ device }: { readonly device: Device }) {
   const { thread, seat, network } = device;
   const { messages, drafts, hasOlder } = thread;
   const list = useRef<HTMLDivElement>(null);
-  // the list is laid out from its end: its scroll position is 0 at the newest message
+  // the list is laid out from its end, so its scroll position is 0 at the newest message
   useEffect(() => list.current?.scrollTo(0, 0), [thread, drafts.length]);
   const onScroll = () => {
     const { scrollHeight = 0, clientHeight = 0, scrollTop = 0 } = list.current ?? {};

@@ -1,7 +1,7 @@
 // The backlog of one session in one scope: a group, or all of its user's personal channels. A
-// session is live in a scope if messages and events are pushed to it as they arrive. Before that,
-// its backlog holds the arriving items or leaves them to the store, and records what was pushed to
-// the session.
+// session is live in a scope if messages and events are pushed to it as they arrive. Until the
+// session is live, its backlog holds the arriving items or leaves them to the store, and records
+// what was pushed to the session.
 
 import {
   type ChannelEvent,
@@ -28,11 +28,12 @@ import {
 } from "./session.ts";
 
 /**
- * How far a session is from being live in a scope, farthest first. A live session has no backlog.
- * Held items are pushed when the session goes live for messages, withheld events when it goes live
- * for events. "Left to the store" means that an item is not kept here but read from the store
- * later. A message that is not stored is lost in this case. "Pushed or dropped" means that an item
- * is pushed at once if the CONNACK was sent, and dropped otherwise.
+ * State of a session that is not live in a scope. The state that is farthest from live is listed
+ * first. A live session has no backlog. Held items are pushed when the session goes live for
+ * messages, and withheld events are pushed when it goes live for events. "Left to the store" means
+ * that an item is not kept here but read from the store later. A message that is not stored is lost
+ * in this case. "Pushed or dropped" means that an item is pushed at once if the CONNACK was sent,
+ * and dropped otherwise.
  *
  *   status     messages             events of a stream   other events
  *   expected   dropped              left to the store    dropped
@@ -51,10 +52,13 @@ export interface Scope {
   readonly key: ChannelKey | undefined;
   /**
    * Returns the session's backlog in the scope, or `undefined` if the session is live in the scope
-   * or does not belong to it.
+   * or does not belong to the scope.
    */
   backlogOf(session: Session): Backlog | undefined;
-  /** Pushes the held items and makes the session live for messages. Its events stay withheld. */
+  /**
+   * Pushes the held items and makes the session live for messages. The session's events stay
+   * withheld.
+   */
   add(backlog: Backlog): void;
   withholdEvents(backlog: Backlog): void;
   goLive(backlog: Backlog): void;
@@ -67,11 +71,16 @@ interface PendingStream extends StreamName {
    * have been missed.
    */
   mustRead: boolean;
-  /** `nextIndex` of the newest event that was left to the store. Absent if no event was. */
+  /**
+   * `nextIndex` of the newest event that was left to the store. Absent if no event was left to it.
+   */
   leftIndex?: number;
   /** True if `pushActiveStream` pushed the stream. */
   readonly isPushed?: boolean;
-  /** True if a lagging client may have later events, because none has been withheld yet. */
+  /**
+   * True if the client of a lagging session may have been sent events after `cursor`, because no
+   * event of the stream has been withheld yet.
+   */
   mayHaveMore?: boolean;
   /** True if the stream has ended and it is unknown which part of it the client has. */
   readonly isMissedEnd?: boolean;
@@ -96,8 +105,8 @@ export class Backlog implements PersonalBacklog {
   readonly session: Session;
   readonly scope: Scope;
   /**
-   * True if the session is new in the scope. False if it was live before and lags. In that case,
-   * its client has been sent all events that arrived before the backlog was created.
+   * True if the session is new in the scope. False if it was live before and lags. The client of a
+   * lagging session has been sent all events that arrived before the backlog was created.
    */
   readonly isJoining: boolean;
   status: BacklogStatus;
@@ -119,7 +128,9 @@ export class Backlog implements PersonalBacklog {
   /** Messages, and events outside streams, in order of arrival. */
   #heldItems: (Message | ChannelEvent)[] | undefined;
   #events: ChannelEvent[] | undefined;
-  /** True if every event must be kept, because it may arrive after the last read of the store. */
+  /**
+   * True if every event must be kept, because an event may arrive after the last read of the store.
+   */
   #keepsAllEvents = false;
   /** True if a stream event was left to the store. */
   #hasLeftEvents = false;
@@ -170,8 +181,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Returns true if the group has messages after the session's position. They must then be read
-   * from the store.
+   * Returns true if the group has messages after the session's position. These messages must then
+   * be read from the store.
    */
   lacksMessages(key: ChannelKey, deliveredSeq: number): boolean {
     return Math.max(this.#headSeq, deliveredSeq) > this.seqOf(key);
@@ -371,7 +382,7 @@ export class Backlog implements PersonalBacklog {
     const pending = this.#streams.get(streamName(event));
     const { index, textOffset } = stream;
     if (pending !== undefined) {
-      // The client has been sent all events before the first withheld one.
+      // The client has been sent all events before the first withheld event.
       if (pending.mayHaveMore && pending.cursor.index < index)
         pending.cursor = { index, textOffset };
       pending.mayHaveMore = false;

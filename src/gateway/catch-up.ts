@@ -162,7 +162,7 @@ export class CatchUps {
     return this.#membershipReads.run(() => store.joinSeqs(channelId, uids));
   }
 
-  /** Withholds events from a session whose connection lags, until it has caught up. */
+  /** Withholds events from a session whose connection lags, until the session has caught up. */
   lag(session: Session): void {
     if (session.ended !== undefined) return;
     void this.#endOnFailure(session, async () => {
@@ -194,7 +194,10 @@ export class CatchUps {
     scope?.backlogOf(session)?.recordSnapshot(snapshot);
   }
 
-  /** Joins a group. Holds everything from the start, because some events are not stored. */
+  /**
+   * Joins a group. Holds all arriving messages and events from the start, because some events are
+   * not stored.
+   */
   async #join(session: Session, channelId: string): Promise<void> {
     if (session.ended !== undefined || session.follows(channelId)) return;
     if (!session.mayReadGroup(channelId)) return;
@@ -241,8 +244,8 @@ export class CatchUps {
 
   /**
    * Returns the position of the group's newest message if the session's former rights did not
-   * include the group, otherwise `undefined`. The session starts there, because its user may have
-   * become a member a million messages earlier.
+   * include the group, otherwise `undefined`. The session starts at this position, because its user
+   * may have become a member a million messages earlier.
    */
   async #startOfWidened(
     session: Session,
@@ -445,7 +448,7 @@ export class CatchUps {
     }
   }
 
-  /** Pushes the remaining streams. Meanwhile, all events are kept, so that none is missing. */
+  /** Pushes the remaining streams. Meanwhile, keeps all events, so that no event is missed. */
   async #readRemaining(backlog: Backlog): Promise<void> {
     backlog.keepAll();
     const active = backlog.isJoining ? await this.#activeStreams(backlog.session, [backlog]) : [];

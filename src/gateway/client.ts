@@ -107,10 +107,16 @@ export class Client implements ConnectionHandler {
   #admission: Admission | undefined;
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
   #session: Session | undefined;
-  /** `undefined` before the login and once the session is being removed from the store. */
+  /**
+   * Record of the session in the store. `undefined` before the login, and after the removal from
+   * the store has begun.
+   */
   #record: SessionRecord | undefined;
   #inFlight = 0;
-  /** `undefined` until the first frame must wait, because most clients never wait. */
+  /**
+   * Frames that wait for their turn. `undefined` until the first frame must wait, because most
+   * clients never wait.
+   */
   #waiting: ReceivedFrame[] | undefined;
   #work = 0;
   /** Reason to end the connection as soon as its requests in progress have been answered. */
@@ -228,7 +234,7 @@ export class Client implements ConnectionHandler {
   }
 
   /**
-   * Closes, without an ERROR, a connection that sent a frame above the size limit before its login.
+   * Closes a connection that sent a frame above the size limit before its login. Sends no ERROR.
    */
   #refuseStranger(bytes: number, nowMs: number): void {
     this.#context.greetings.take(this.#connection.remoteAddress, bytes, nowMs);
@@ -291,7 +297,7 @@ export class Client implements ConnectionHandler {
     void this.#leaveDirectory(cause);
   }
 
-  /** Adds the connection to the lists for the operator, unless the client left before its login. */
+  /** Records the closed connection for the operator, unless the client left before its login. */
   #noteClosed(code: number, cause: CloseReason | undefined): void {
     const ended = cause ?? this.#refusal;
     const session = this.#session;
@@ -405,7 +411,8 @@ export class Client implements ConnectionHandler {
       session.handshake = this.#handshake;
       if (opening.connectHook !== undefined)
         session.restrictions = await approve(session, connect, opening);
-      // The gate limits guesses of tokens, and `inTurn` the logins that access the store at once.
+      // The gate limits guesses of tokens. `inTurn` limits the logins that access the store at
+      // once.
       const opened = await opening.tokens.attempt(
         { address: this.#connection.remoteAddress, uid: connect.uid },
         () => opening.inTurn(bytesToJoin, () => admit(session, connect, opening)),
@@ -422,7 +429,7 @@ export class Client implements ConnectionHandler {
       this.#chargeConnect(frameCost(bytes) + CONNECT_WORK);
       this.#connection.authenticated(record.uid);
       this.#metrics().sessionOpened(record.flag);
-      // The connection closed during the login. `closed` had no record to remove yet.
+      // If the connection closed during the login, `closed` had no record to remove yet.
       if (this.#session.ended !== undefined) return this.#leaveDirectory();
       const points = connect.accept();
       this.#chargeConnect(joining(points.length));

@@ -99,7 +99,7 @@ export class ClosedSessions {
 
   /**
    * Keeps the last `max` closed sessions and the last `max` refused connects, but at most
-   * `MAX_REFUSED` of the latter. 0 means that none are kept.
+   * `MAX_REFUSED` refused connects. If `max` is 0, nothing is kept.
    */
   constructor(max: number, now = () => performance.now()) {
     this.#now = now;

@@ -1,6 +1,6 @@
 // A session expires with its JWT, or at the time that the connect hook sets. Notifies sessions that
-// expire soon, ends expired sessions, and replaces a session's JWT on its open connection. State:
-// the time of the next step for each session that expires.
+// expire soon, ends expired sessions, and replaces a session's JWT on its open connection. Owns the
+// time of the next step for each session that expires.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { ConnectHook } from "../broker/hooks.ts";
@@ -53,8 +53,9 @@ export class CredentialExpiry {
   }
 
   /**
-   * Schedules the notification that the session expires soon, and its end some time after
-   * `expiresAtMs` (Unix milliseconds). A refresh of the token replaces this schedule.
+   * Schedules the notification that the session expires soon, and the end of the session at
+   * `expiresAtMs` (Unix milliseconds) plus the tolerance. A refresh of the token replaces this
+   * schedule.
    */
   start(session: Session, expiresAtMs: number): void {
     if (session.ended !== undefined) return;
@@ -78,7 +79,8 @@ export class CredentialExpiry {
     if (session.isExpiring || expiresAtMs === undefined) return session.end("token_expired");
     session.isExpiring = true;
     this.#endAfter(session, expiresAtMs);
-    // If the CONNACK has not been sent yet, no event is needed, because it will contain the expiry.
+    // If the CONNACK has not been sent yet, no event is needed, because the CONNACK will contain
+    // the expiry.
     if (session.hasConnack) this.#pushExpiring(session);
   }
 
@@ -103,10 +105,10 @@ export class CredentialExpiry {
   /**
    * Replaces a session's token, and returns the seconds until the session expires, or `undefined`
    * if it no longer expires. Throws the errors of `Sessions.refresh` and of the hook, and
-   * `rate_limited` after too many wrong tokens. If a refresh is refused, the session keeps its
-   * token and ends when that token expires. If several concurrent refreshes are accepted, the one
-   * that began last sets the terms. Without a hook, a refresh never makes the session expire
-   * earlier.
+   * `rate_limited` if the token gate refuses the attempt. If a refresh is refused, the session
+   * keeps its token and ends when that token expires. If several concurrent refreshes are accepted,
+   * the refresh that began last sets the terms. Without a hook, a refresh never makes the session
+   * expire earlier.
    */
   async refresh(session: Session, token: string): Promise<number | undefined> {
     const { sessions, tokens, directory } = this.#ports;

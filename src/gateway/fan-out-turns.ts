@@ -19,7 +19,7 @@ const TURN_SHARE = 1 / 4;
 const SESSIONS_AT_ONCE = 4;
 /**
  * Maximum number of bytes that one delivery sends at once. Also the maximum for all large or
- * encrypted deliveries of a turn together. The rest is deferred.
+ * encrypted deliveries of a turn together. Frames above a maximum are deferred.
  */
 const BYTES_AT_ONCE = 512 * 1024;
 /** Fixed cost of sending one frame, as a number of bytes. */
@@ -88,7 +88,10 @@ export class FanOutTurns {
     this.#remaining = BYTES_AT_ONCE;
   };
 
-  /** Returns false, and adds nothing, if there is no room for the delivery. */
+  /**
+   * Adds a delivery. Returns false, and adds nothing, if the delivery would exceed `MAX_COPIES` or
+   * `MAX_BYTES`.
+   */
   add(key: string, { sessions, bytes, onDone }: Omit<Delivery, "next">): boolean {
     if (this.#copies + sessions.length > MAX_COPIES || this.#bytes + bytes > MAX_BYTES)
       return false;
@@ -176,7 +179,7 @@ export class FanOut {
     const bytes = isPrivate
       ? ENCRYPTION_FACTOR * (this.#bytes + ENCRYPTION_BYTES)
       : this.#bytes + COPY_BYTES;
-    // Small frames of other deliveries do not count, so that a busy node defers no small message.
+    // A small frame is not charged to the turn, so that a busy node does not defer small messages.
     const isSmall = !isPrivate && this.#bytes < LARGE_FRAME_BYTES;
     if (!isSmall && !this.#turns.takeBytes(bytes)) return false;
     this.#remaining -= bytes;
@@ -184,7 +187,7 @@ export class FanOut {
   }
 
   /**
-   * Queues the deferred pushes, or sends them now if there is no room. `onDone` is called in a
+   * Queues the deferred pushes, or sends them now if the queue has no room. `onDone` is called in a
    * later event-loop turn than the last push.
    */
   end(onDone?: () => void): void {

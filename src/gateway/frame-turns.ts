@@ -35,9 +35,8 @@ export class FrameTurns {
   #isRunning = false;
 
   /**
-   * Adds a frame from a user or network (`key`). Returns false, and adds nothing, if there is no
-   * room for the frame. All waiting frames of one key together, including the new one, may take at
-   * most as many bytes as were free before.
+   * Adds a frame from a user or network (`key`). Returns false, and adds nothing, if the key's
+   * waiting frames and the new frame together have more bytes than are still free.
    */
   add(key: string, client: WaitingClient, bytes: number): boolean {
     const queue = this.#queues.get(key) ?? { frames: [], bytes: 0 };

@@ -47,7 +47,10 @@ export class Groups {
     return this.#byId.get(channelId);
   }
 
-  /** Yields the groups that the session follows. They may change during the iteration. */
+  /**
+   * Yields the groups that the session follows. The session's groups may change during the
+   * iteration.
+   */
   *followedBy(session: Session): Generator<Group, void> {
     for (const id of session.groups.keys()) {
       const group = this.#byId.get(id);
@@ -126,7 +129,10 @@ interface FormatMembers {
   readonly topic: string;
   readonly eventTopic: string;
   members: number;
-  /** Members whose clients acknowledge messages. `undefined` if clients of this format do not. */
+  /**
+   * Members whose clients acknowledge messages. `undefined` if the clients of this format do not
+   * acknowledge messages.
+   */
   readonly acknowledging: Set<Session> | undefined;
   /** True if a message was sent to the members one by one and may still be queued. */
   isQueued: boolean;
@@ -136,7 +142,8 @@ export class Group implements Scope {
   readonly channelId: string;
   readonly key: ChannelKey;
   /**
-   * Newest seq that the members have received or must read from the store. 0 if no message is known.
+   * Newest seq that the members have received or must read from the store. 0 if no message is
+   * known.
    */
   lastSeq = 0;
   readonly #formats = new Map<string, FormatMembers>();

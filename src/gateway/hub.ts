@@ -140,8 +140,8 @@ export class Hub {
   };
 
   /**
-   * Implements `GroupJudge`: stops delivering the group's messages and events to users who have left
-   * it, or who became members after `lastSeq`.
+   * Implements `GroupJudge`: stops delivering the group's messages and events to users who have
+   * left the group, or who became members after `lastSeq`.
    */
   async judge(channelId: string, lastSeq: number): Promise<void> {
     const uids = new Set<string>();

@@ -18,7 +18,7 @@ const RECENT_MS = 60_000;
 const MARGIN_MS = 600_000;
 
 interface Away {
-  /** Name of the session that the client continues, or "". */
+  /** Name of the session that the client continues, or "" for a new session. */
   readonly session: string;
   readonly points: readonly ResumePoint[];
   readonly canResume: boolean;
@@ -46,7 +46,7 @@ export function endsMissedSince(
 
 /**
  * Returns the streams of these groups and of the user's personal channels that ended at `sinceMs`
- * or later, at most the newest MAX_STREAM_ENDS.
+ * or later. If there are more than MAX_STREAM_ENDS, returns only the newest.
  */
 export async function readMissedEnds(
   uid: string,

@@ -1,7 +1,8 @@
-// The steps that turn a CONNECT into a live session. `Client` runs them in this order: `approve` (only
-// with a hook), `admit` (the session enters the hub and the broker logs it in), `planJoin` (the node
-// subscribes to its topics and reads its state), and `welcome` (CONNACK, then the missed messages).
-// After each `await`, the session may have ended. Nothing is sent to a session that has ended.
+// The steps that turn a CONNECT into a live session. `Client` runs them in this order: `approve`
+// (only with a hook), `admit` (the session enters the hub and the broker logs it in), `planJoin`
+// (the node subscribes to its topics and reads its state), and `welcome` (CONNACK, then the missed
+// messages). After each `await`, the session may have ended. Nothing is sent to a session that has
+// ended.
 
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
 import type { ConnectHook, Restrictions } from "../broker/hooks.ts";
@@ -93,8 +94,8 @@ const NO_ENDS: readonly StreamEnd[] = [];
 
 interface ResumeOutcome {
   /**
-   * The client's position, or the last seq up to which the client and the store agree if that is
-   * lower.
+   * Resume point whose seq is the lower of the client's position and the last seq up to which the
+   * client and the store agree.
    */
   readonly point: ResumePoint;
   /** The channel's newest seq, or 0 if the client may not read the channel. */
@@ -294,7 +295,8 @@ function startAtResumePoints(
     if (!isGroup) {
       if (headSeq > lastSeq) personal.set(key, channel);
     } else if (backlog !== undefined) backlog.resume(headSeq);
-    // The user was removed from the group in the meantime, and may become a member again.
+    // Otherwise, the user was removed from the group in the meantime, and may become a member
+    // again.
     else session.rememberSeq(channel.id, { seq: lastSeq, isResumed: true });
   }
   return [...personal.values()];
@@ -340,7 +342,7 @@ function resumeOutcome(
   };
 }
 
-/** Returns the CONNACK for a session that resumes nothing. */
+/** Returns a CONNACK without resume results. */
 export function connackOf(
   { codec, sessionId, connack }: Session,
   ref: Ref,
@@ -405,7 +407,9 @@ async function catchUp(
   session.endResume();
 }
 
-/** Returns the close reason for a failed CONNECT, which decides whether the client reconnects. */
+/**
+ * Returns the close reason for a failed CONNECT. The reason decides whether the client reconnects.
+ */
 export function refusalReason(error: unknown): CloseReason {
   if (!(error instanceof BrokerError)) return "unavailable";
   switch (error.code) {

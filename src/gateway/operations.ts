@@ -67,7 +67,8 @@ export interface OperationPorts extends Pick<OpeningContext, "nodeId" | "clientL
 }
 
 /**
- * Maximum delay that is counted in the metrics. Longer delays do not reflect the delivery speed.
+ * Maximum delay of an acknowledgement that is counted in the metrics. Longer delays do not reflect
+ * the delivery speed.
  */
 const MAX_RECVACK_DELAY_MS = 3_600_000;
 
@@ -78,8 +79,8 @@ type OperationOf<K extends OperationKind> = Extract<Operation, { readonly kind: 
 
 interface OperationRow<K extends OperationKind> {
   /**
-   * Returns the cost, in frames, that is known before the operation runs, not counting its own
-   * frame.
+   * Returns the cost, in frames, that is known before the operation runs. The cost of the
+   * operation's own frame is not included.
    */
   cost?(operation: OperationOf<K>, session: Session, ports: OperationPorts): number;
   /**
@@ -87,7 +88,10 @@ interface OperationRow<K extends OperationKind> {
    * full before the operation runs, and only to the user.
    */
   delivers?(operation: OperationOf<K>, session: Session, ports: OperationPorts): number;
-  /** Returns the number of bytes that the operation stores. Absent if it stores few or none. */
+  /**
+   * Returns the number of bytes that the operation stores. Absent if the operation stores few bytes
+   * or none.
+   */
   stores?(operation: OperationOf<K>, frameBytes: number): number;
   /**
    * Runs the operation. Resolves to the actual work, which replaces `cost`, or to `undefined` if
@@ -373,8 +377,8 @@ function rowOf(operation: Operation): OperationRow<OperationKind> {
 }
 
 /**
- * Throws `unauthorized` if the session's user was logged out, banned or kicked in the meantime. A
- * connection that was only lost does not matter, because the user still wants the message.
+ * Throws `unauthorized` if the session's user was logged out, banned or kicked after the request
+ * arrived. A lost connection does not matter, because the user still wants the message.
  */
 function requireNotKicked({ ended }: Session): void {
   if (ended !== undefined && KICK_REASONS.includes(ended)) throw new BrokerError("unauthorized");
@@ -388,7 +392,10 @@ async function removeCommand(
   metrics.commandsAcknowledged(await store.acknowledgeCommands(uid, [inboxSeq]));
 }
 
-/** Replies once the other nodes can read the state. */
+/**
+ * Stores whether the user is looking at the app, and replies when the other nodes can read this
+ * state.
+ */
 async function shareState(
   session: Session,
   ref: number,

@@ -18,8 +18,8 @@ const ROWS_PER_FRAME = 4;
  */
 const LOOKUPS_PER_FRAME = 16;
 /**
- * Starting this many watches, or ending this many, is charged as one frame. On Redis, each start
- * needs an SSUBSCRIBE.
+ * Starting `STARTED_WATCHES_PER_FRAME` watches, or ending `ENDED_WATCHES_PER_FRAME` watches, is
+ * charged as one frame. On Redis, each start needs an SSUBSCRIBE.
  */
 const STARTED_WATCHES_PER_FRAME = 1;
 const ENDED_WATCHES_PER_FRAME = 2;
@@ -32,8 +32,8 @@ const RECEIVERS_PER_FRAME = 100;
  */
 const ENCRYPTED_PER_FRAME = 20;
 /**
- * Payload size up to which the bytes do not count, because sending a frame of this size costs as
- * much as sending a smaller one.
+ * Payload size up to which a copy's bytes are not charged, because sending a frame of this size
+ * costs as much as sending a smaller frame.
  */
 const FREE_BYTES_PER_COPY = 4096;
 /** Sending this many bytes beyond `FREE_BYTES_PER_COPY` to receivers is charged as one frame. */
@@ -43,8 +43,8 @@ const ENCRYPTED_BYTES_PER_FRAME = 4096;
 /** Parsing this many values in a JSON document is charged as one frame. */
 const VALUES_PER_FRAME = 200;
 /**
- * Maximum number of rows that are charged in advance for a history read. Rows that are not returned
- * are refunded.
+ * Maximum number of rows that are charged in advance for a history read. The charge for rows that
+ * are not returned is refunded.
  */
 const MAX_ROWS_AHEAD = 500;
 /** Work of a login: checking the token and writing to the session directory. */
@@ -60,7 +60,7 @@ const REFUSED_WORK = 1;
 const HEAVY_SHARE = 0.03;
 
 export interface Rate {
-  /** Charges one client event. Throws `rate_limited` if the user has sent too many. */
+  /** Charges one client event. Throws `rate_limited` if the user is over the limit for events. */
   admitEvent(): void;
   /** Throws `rate_limited` if earlier work has left the budget in debt. */
   requirePaid(): void;
@@ -133,10 +133,7 @@ class UserRate {
     this.#refused.take(nowMs, cost);
   }
 
-  /**
-   * Returns true if the user's connections together keep sending even though their requests are
-   * refused.
-   */
+  /** Returns true if the user's connections together have used up the budget for refused work. */
   isRefusedTooOften(nowMs: number): boolean {
     return this.#refused !== undefined && this.#refused.waitMs(nowMs) > 0;
   }
@@ -163,7 +160,7 @@ class UserRate {
   }
 }
 
-/** What a charge has taken, which is less than its cost if the maximum debt was reached. */
+/** Tokens that a charge has removed: fewer than its cost if the maximum debt was reached. */
 interface Charge {
   readonly own: number;
   readonly user: number;
@@ -172,8 +169,8 @@ interface Charge {
 const NOTHING: Charge = { own: 0, user: 0 };
 
 /**
- * Tokens that are taken for a request before it runs. There are fewer than the request's work if
- * the connection's or its user's debt has reached the maximum.
+ * Tokens that are taken for a request before it runs. Fewer tokens are taken than the request costs
+ * if the connection's or its user's debt has reached the maximum.
  */
 export class Reservation {
   readonly #rate: ConnectionRate;
@@ -230,7 +227,7 @@ export class ConnectionRate implements Rate {
     this.#own = new TokenBucket(limits.connection, clock());
   }
 
-  /** Charges a frame. Returns 0, or the milliseconds to wait if the frame must be refused. */
+  /** Charges a frame and returns 0. If the frame is refused, returns the milliseconds to wait. */
   frame(bytes: number, nowMs: number): number {
     return this.take(frameCost(bytes), nowMs);
   }
@@ -271,8 +268,8 @@ export class ConnectionRate implements Rate {
   }
 
   /**
-   * Charges a request's work before it runs. `frame`, the charge for its frame, has already been
-   * made. Only the user is charged for deliveries.
+   * Charges a request's work before it runs. `frame` is the charge that was already made for the
+   * request's frame. Only the user is charged for deliveries.
    */
   reserve(frame: number, cost: number, deliveries: number): Reservation {
     return new Reservation(this, {
@@ -305,8 +302,8 @@ export class ConnectionRate implements Rate {
   }
 
   /**
-   * Throws `rate_limited` if the connection or its user has a debt of more than the excluded
-   * tokens.
+   * Throws `rate_limited` if the connection's debt exceeds `ownExcluded` tokens, or its user's debt
+   * exceeds `userExcluded` tokens.
    */
   requirePaid(ownExcluded = 0, userExcluded = 0): void {
     const waitMs = this.#debtMs(this.#clock(), ownExcluded, userExcluded);
@@ -328,7 +325,10 @@ export class ConnectionRate implements Rate {
     return this.#user?.pages(this.#limits, nowMs).waitMs(nowMs, 0) ?? 0;
   }
 
-  /** Charges stored bytes. Returns 0, or the milliseconds to wait if nothing may be stored now. */
+  /**
+   * Charges stored bytes and returns 0. If the user may not store now, charges nothing and returns
+   * the milliseconds to wait.
+   */
   store(bytes: number, nowMs: number): number {
     const { stored } = this.#limits;
     if (stored.perSecond === 0 || this.#user === undefined) return 0;
@@ -339,16 +339,16 @@ export class ConnectionRate implements Rate {
   }
 
   /**
-   * Returns true if the client, or all clients of its user together, keep sending even though their
-   * requests are refused.
+   * Returns true if the client, or all clients of its user together, have used up the budget for
+   * refused requests.
    */
   isExhausted(nowMs: number): boolean {
     return this.#own.exhausted || (this.#user?.isRefusedTooOften(nowMs) ?? false);
   }
 
   /**
-   * Returns true if the user has recently spent so much of the budget that other users must come
-   * first.
+   * Returns true if the user has recently spent more than `HEAVY_SHARE` of the burst, so that
+   * frames of other users come first.
    */
   isHeavy(nowMs: number): boolean {
     return this.#user?.work.hasSpent(HEAVY_SHARE, nowMs) ?? false;
@@ -399,7 +399,7 @@ export class Admission {
 export class UserRates {
   readonly limits: WorkLimits;
   readonly #users = new Map<string, UserRate>();
-  /** Users without a session. The user who left or was checked first is the oldest entry. */
+  /** Users without a session, in the order in which they left or were last checked. */
   readonly #absent = new LinkedMap<string, UserRate>();
 
   constructor(limits: WorkLimits) {
@@ -426,7 +426,7 @@ export class UserRates {
     return charged;
   }
 
-  /** Charges a user whose budget this node remembers. Has no effect on other users. */
+  /** Charges a user. Has no effect if this node has no budget for the user. */
   chargeKnown(uid: string, cost: number): void {
     const rate = this.#users.get(uid) ?? this.#absent.get(uid);
     rate?.work.charge(cost);
@@ -487,7 +487,10 @@ export function createReadBudget(rates: UserRates, maxBytes: number, clock: Cloc
   };
 }
 
-/** Size up to which first frames are not counted, because opening a connection costs more. */
+/**
+ * Size up to which a connection's first frame is not charged, because opening the connection costs
+ * more than such a frame.
+ */
 export const SMALL_GREETING_BYTES = 8192;
 /**
  * Limit per network. It lets a hundred clients, each with a thousand resume points, log in at once.
@@ -502,7 +505,10 @@ const MAX_NETWORKS = 10_000;
 export class GreetingBytes {
   readonly #budgets = new BoundedMap<string, TokenBucket>(MAX_NETWORKS);
 
-  /** Charges the bytes and returns 0, or returns the milliseconds to wait and charges nothing. */
+  /**
+   * Charges the bytes and returns 0. If the network is over its limit, charges nothing and returns
+   * the milliseconds to wait.
+   */
   take(address: string, bytes: number, nowMs: number): number {
     if (bytes <= SMALL_GREETING_BYTES) return 0;
     const network = networkOf(address);

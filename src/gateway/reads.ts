@@ -1,6 +1,6 @@
-// The queue of one session's read operations. Their replies may be large, so only a few run at
-// once, and a finished read keeps its slot while the client has too many unread bytes. History
-// reads are also scheduled fairly among a node's users.
+// The queue of one session's read operations. Their replies may be large, so at most
+// `READS_AT_ONCE` reads run at once, and a finished read keeps its slot while the client has more
+// than `maxUnreadBytes` unread bytes. History reads are also scheduled fairly among a node's users.
 
 import { BrokerError } from "../broker/errors.ts";
 import { FairSemaphore } from "../lib/fair-semaphore.ts";
@@ -12,7 +12,10 @@ import type { Rate } from "./rates.ts";
  * Maximum number of concurrent reads. Each may return up to a quarter of `client.maxBufferedBytes`.
  */
 const READS_AT_ONCE = 4;
-/** Maximum number of concurrent lists. Each may examine all conversations or all members. */
+/**
+ * Maximum number of lists that are read at once. Each read may examine all conversations or all
+ * members.
+ */
 const LISTS_AT_ONCE = 1;
 /**
  * Maximum number of history reads that start per turn of the event loop. With the embedded store,
@@ -20,8 +23,8 @@ const LISTS_AT_ONCE = 1;
  */
 const HISTORIES_PER_TURN = 2;
 /**
- * Maximum number of one user's history reads that wait for a turn. By default, at most 400 wait:
- * `READS_AT_ONCE` in each of 100 sessions.
+ * Maximum number of one user's history reads that wait for a turn. By default, at most 400 reads
+ * wait: `READS_AT_ONCE` in each of 100 sessions.
  */
 const MAX_HISTORIES_WAITING = 1000;
 
@@ -70,8 +73,8 @@ export class Reads {
   }
 
   /**
-   * Runs a read when a slot is free. While the budget is in debt, rejects with `rate_limited` any
-   * read whose work is not known before it has run, such as a list of conversations.
+   * Runs a read when a slot is free. While the budget is in debt, a read whose work is not known in
+   * advance, such as a list of conversations, is rejected with `rate_limited`.
    */
   run(kind: OperationKind, read: Read): Promise<number | undefined> {
     switch (kind) {

@@ -75,7 +75,7 @@ export class SessionResync {
   }
 
   /**
-   * Updates a session's groups, but only marks them as stale while the session joins. Never
+   * Updates a session's groups. While the session joins, only marks the groups as stale. Never
    * rejects.
    */
   async updateMemberships(session: Session): Promise<void> {
@@ -83,7 +83,7 @@ export class SessionResync {
     if (!session.hasJoined || this.#syncing.has(session)) return;
     this.#syncing.add(session);
     await this.#untilDone(session, () => this.#syncMemberships(session));
-    // After a success, the mark may belong to a later call.
+    // After a success, the session's entry in `#syncing` may belong to a later call.
     if (session.ended !== undefined) this.#syncing.delete(session);
   }
 

@@ -115,8 +115,8 @@ function mayReceive(rights: Rights, push: Push): boolean {
 
 const NO_GROUPS: ReadonlyMap<string, FollowedGroup> = new Map();
 /**
- * Maximum number of personal streams whose read position is kept. Above it, the oldest position is
- * dropped, and events of that stream may be pushed twice.
+ * Maximum number of personal streams whose read position is kept. Beyond this number, the oldest
+ * position is dropped, and events of that stream may be pushed twice.
  */
 const MAX_READ_STREAMS = 100;
 /** Number of unread bytes above which a client is not sent unacknowledged messages again. */
@@ -126,7 +126,7 @@ const MAX_GROUPS_LEFT = 100;
 /** Part of the WebSocket handshake that a hook receives. */
 export type Handshake = Pick<Upgrade, "origin" | "headers">;
 
-/** Numbers of the latest refresh that has begun and the latest that has been applied. */
+/** Numbers of the refresh that began last and of the refresh that was applied last. */
 interface RefreshCounts {
   begun: number;
   applied: number;
@@ -155,16 +155,21 @@ export class Session {
    * `CredentialExpiry`.
    */
   expiresAtMs: number | undefined;
-  /** Kept for the hook, which is called again at a refresh. `undefined` without a hook. */
+  /**
+   * Handshake, kept because a refresh calls the hook again. `undefined` if no hook is configured.
+   */
   handshake: Handshake | undefined;
   restrictions: Restrictions | undefined;
-  /** Set after the login and by a refresh. `undefined` if the user's rights are not restricted. */
+  /**
+   * Rights of the session, set after the login and by a refresh. `undefined` if the user's rights
+   * are not restricted.
+   */
   rights: Rights | undefined;
   /**
    * Rights before a refresh, kept until the session has joined the groups that only `rights` allow.
    */
   formerRights: Rights | undefined;
-  /** Refreshes of the token. `undefined` before the first one. Set by `CredentialExpiry`. */
+  /** Refreshes of the token. `undefined` before the first refresh. Set by `CredentialExpiry`. */
   refreshes: RefreshCounts | undefined;
   /**
    * True if the session ends when its timer fires, without a further notification. Set by
@@ -180,7 +185,8 @@ export class Session {
   /** State of the inbox while the session reads it. `undefined` once the session has caught up. */
   inbox: UnreadInbox | undefined;
   /**
-   * `inboxSeq` up to which the session has all stored commands. It may also have later commands.
+   * `inboxSeq` up to which the session has all stored commands. The session may also have later
+   * commands.
    */
   inboxSeq = 0;
   /**
@@ -305,7 +311,7 @@ export class Session {
       if (!this.follows(channel.id)) return void this.acknowledged(message.messageId);
     if (!mayRead(this.rights, channel)) return void this.acknowledged(message.messageId);
     if (expiresAtMs(message) <= this.#clock()) return;
-    // The client has later events of the stream. This push has the stream as it was at its start.
+    // The client has later events of the stream than this push contains.
     if (message.stream?.state === "active") return;
     this.pushFrames(this.codec.encodePush(push));
   }
@@ -373,7 +379,10 @@ export class Session {
     if (this.#heldBytes > this.#maxHeldBytes) this.end("slow_reader");
   }
 
-  /** Records that the client has all messages up to this one, so that none is pushed again. */
+  /**
+   * Records that the client has all messages of the channel up to this position, so that none of
+   * them is pushed again.
+   */
   noteRead(key: ChannelKey, { messageSeq, messageId }: MessagePosition): void {
     this.#personalPositions ??= new Map();
     this.#personalPositions.set(key, { messageSeq, messageId });

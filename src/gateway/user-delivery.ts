@@ -37,7 +37,7 @@ export function deliverMessage(
     for (const session of sessionsOf(uid)) {
       if (session === receivers.origin) continue;
       if (!isGroup && !session.lacks(message)) continue;
-      // A message that is not stored is only for sessions that already have their CONNACK.
+      // A message that is not stored is pushed only to sessions that already have their CONNACK.
       if (message.messageSeq === 0 && !session.hasConnack) continue;
       count += 1;
       if (session.personal?.isHolding) {

@@ -28,8 +28,8 @@ interface WatchPorts {
 const UIDS_PER_READ = 10_000;
 
 /**
- * Last state that was sent to a session for each user it watches, `undefined` if none has been sent
- * yet.
+ * Last state that was sent to a session for each user it watches, `undefined` if no state has been
+ * sent yet.
  */
 type LastSent = Map<string, Presence | undefined>;
 
@@ -84,8 +84,9 @@ export class PresenceWatch {
   }
 
   /**
-   * Watches these users in place of the previous ones. May reject with `unavailable`. In that case,
-   * the session watches nobody, unless `watch` was called for it again.
+   * Makes the session watch these users instead of the users that it watched before. May reject
+   * with `unavailable`. In that case, the session watches nobody, unless `watch` was called for it
+   * again.
    */
   async watch(
     session: Session,

@@ -1,5 +1,6 @@
-// Stops calls to a failing service: after too many failures the circuit opens, and no calls are
-// made for a while. Then one trial call is made. If it succeeds, the circuit closes again.
+// Stops calls to a failing service. When `failuresInRow` calls in a row or half of the last
+// `window` calls have failed, the circuit opens, and no calls are made for `openMs`. Then one trial
+// call is made. If it succeeds, the circuit closes again.
 
 interface BreakerLimits {
   /** Number of consecutive failures after which the circuit opens. */

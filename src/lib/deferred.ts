@@ -7,8 +7,8 @@ export interface Deferred<T = void> {
 }
 
 /**
- * Creates a promise. Its rejection never counts as unhandled, but the rejection of a promise
- * derived from it may.
+ * Creates a promise. Its rejection never counts as unhandled. The rejection of a promise that is
+ * derived from it may count as unhandled.
  */
 export function deferred<T = void>(): Deferred<T> {
   let resolve: Deferred<T>["resolve"] = () => undefined;

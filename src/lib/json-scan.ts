@@ -1,6 +1,7 @@
 // Reads one integer or string from a JSON object, or the items of a JSON array, without creating
 // other values. `JSON.parse` can need more than 10 ms for a malicious 60 KB document. The duration
-// of this scan depends only on the size. The scan accepts exactly what `JSON.parse` accepts.
+// of this scan depends only on the document's size. The scan accepts exactly what `JSON.parse`
+// accepts.
 
 import { isUtf8 } from "node:buffer";
 
@@ -82,7 +83,10 @@ function isOtherValue(bytes: Uint8Array, at: number): boolean {
   return end !== INVALID && skipSpace(bytes, end) === bytes.length;
 }
 
-/** Returns the start of the value and sets `valueEnd`, or returns a negative number. */
+/**
+ * Returns the start of the field's value and sets `valueEnd`. Returns ABSENT if the object lacks
+ * the field, or INVALID if `bytes` is not a JSON object in UTF-8.
+ */
 function findField(bytes: Uint8Array, name: string): number {
   let at = skipSpace(bytes, 0);
   isAscii = true;
@@ -142,7 +146,7 @@ function isEnd(bytes: Uint8Array, at: number): boolean {
   return skipSpace(bytes, at) === bytes.length && (isAscii || isUtf8(bytes));
 }
 
-/** Returns the end of the value that starts at `from`, or INVALID. */
+/** Returns the end of the value that starts at `from`, or INVALID if the value is not JSON. */
 function endOfValue(bytes: Uint8Array, from: number): number {
   let at = from;
   let depth = 0;
@@ -165,7 +169,7 @@ function endOfValue(bytes: Uint8Array, from: number): number {
       if (depth === 0 || at === INVALID) return at;
       at = skipSpace(bytes, at);
     }
-    // A value has ended before `at`, or an empty object or array ends at `at`.
+    // A value has ended before `at`. An empty object or array is different: it ends at `at`.
     for (;;) {
       const open = stack[depth - 1];
       const next = bytes[at];
@@ -184,7 +188,10 @@ function endOfValue(bytes: Uint8Array, from: number): number {
   }
 }
 
-/** Returns the start of the value of the member whose name starts at `at`, or INVALID. */
+/**
+ * Returns the start of the value of the member whose name starts at `at`, or INVALID if no name and
+ * colon follow.
+ */
 function startOfMember(bytes: Uint8Array, at: number): number {
   const end = endOfName(bytes, at);
   return end === INVALID ? INVALID : skipSpace(bytes, end);

@@ -34,7 +34,7 @@ export class KeyedWindow {
     this.#assumedSize = max / 2;
   }
 
-  /** Adds a task. Returns `undefined` if too many tasks for the key are waiting. */
+  /** Adds a task. Returns `undefined` if `maxWaiting` tasks for the key are waiting. */
   enter(key: string): Pass | undefined {
     const window = this.#windows.get(key) ?? newWindow();
     if (window.waiting.size >= this.#maxWaiting) return undefined;

@@ -1,9 +1,10 @@
-// Limits how often the same problem is reported. One unreadable record, for example, may be met by
-// every client that connects.
+// Limits how often the same problem is reported. For example, every client that connects may cause
+// a read of the same unreadable record.
 
 /**
- * Returns a function that passes on the first error with each text `what`, and after that at most
- * one in `everyMs` milliseconds. The texts must be constants, because all of them are remembered.
+ * Returns a function that passes the first error with each text `what` to `report`, and after that
+ * at most one error with this text per `everyMs` milliseconds. The texts must be constants, because
+ * all of them are remembered.
  */
 export function limitedReports<Failure>(
   report: (error: Failure, what: string) => void,

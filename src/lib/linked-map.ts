@@ -1,7 +1,7 @@
 // A map that keeps its entries in the order in which they were added or renewed, and returns the
-// oldest one in constant time. A `Map` needs much longer if its oldest entries are often deleted,
-// because each new iterator skips all entries that were deleted since the table was last rebuilt
-// (9 µs in a full cache of 20,000 entries).
+// oldest entry in constant time. A `Map` needs much longer if its oldest entries are often deleted,
+// because each new iterator skips all entries that were deleted since the table was last rebuilt (9
+// µs in a full cache of 20,000 entries).
 
 interface Entry<Key, Value> {
   readonly key: Key;

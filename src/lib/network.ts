@@ -1,8 +1,8 @@
 // Reduces a client's address to the part that the client cannot easily change. Pure functions.
 
 /**
- * Returns the network of an address: the first 64 bits for IPv6, because a host can choose the
- * rest.
+ * Returns the network of an address. For IPv6, this is the first 64 bits, because a host can choose
+ * the other bits. For IPv4, this is the whole address.
  */
 export function networkOf(address: string): string {
   if (!address.includes(":")) return address;

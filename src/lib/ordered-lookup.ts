@@ -21,8 +21,8 @@ export class OrderedLookup<Value> {
   }
 
   /**
-   * Returns the value of `name`, or `undefined` if there is none. `place` is the number of names that
-   * were looked up before it for the same request or object.
+   * Returns the value of `name`, or `undefined` if the table lacks the name. `place` is the number
+   * of names that were looked up before this name for the same request or object.
    */
   get(name: string, place: number): Value | undefined {
     if (this.#lastNames[place] === name) return this.#lastValues[place];

@@ -1,6 +1,6 @@
-// Limits the time that short steps take in one iteration of the event loop, because libuv may report
-// the events of thousands of sockets in one iteration. A step runs at once if time is left, and
-// otherwise in a later iteration, in order. Callers limit the number of waiting steps.
+// Limits the time that short steps take in one iteration of the event loop, because libuv may
+// report the events of thousands of sockets in one iteration. A step runs at once if time is left.
+// Otherwise, it runs in a later iteration, in order. Callers limit the number of waiting steps.
 
 /**
  * Minimum number of empty slots that are deleted together, because each deletion moves all steps.

@@ -1,6 +1,6 @@
-// Cleans text that an operator wrote, and finds traces of a shell, an env file or an editor: quotes,
-// spaces, and invisible characters [decisions: Text from the environment]. Only pure functions. A
-// fault is the end of a sentence about the text, and never quotes it.
+// Cleans text that an operator wrote, and finds traces of a shell, an env file or an editor:
+// quotes, spaces, and invisible characters [decisions: Text from the environment]. Only pure
+// functions. A fault is the end of a sentence about the text, and never quotes the text.
 
 const BOM = /^\uFEFF/;
 const LINE_ENDS = /[\r\n]+$/;

@@ -35,8 +35,8 @@ export class TokenBucket {
   }
 
   /**
-   * Returns the milliseconds until the debt from accepted uses is paid. A charge of `excluded`
-   * tokens does not count.
+   * Returns the milliseconds until the debt from accepted uses, reduced by `excluded` tokens, is
+   * paid.
    */
   debtMs(nowMs: number, excluded = 0): number {
     const { perSecond } = this.#limit;

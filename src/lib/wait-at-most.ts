@@ -1,6 +1,9 @@
 // Waits for a promise for a limited time.
 
-/** Settles like `work`, or resolves after `ms` milliseconds. `work` then continues. */
+/**
+ * Settles like `work`. If `work` has not settled after `ms` milliseconds, resolves, and `work`
+ * continues.
+ */
 export async function waitAtMost(work: Promise<unknown>, ms: number): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const limit = new Promise<void>((resolve) => {

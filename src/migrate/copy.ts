@@ -29,13 +29,15 @@ export interface CopyPorts {
   readonly save: (change: RecordChange) => Promise<void>;
   readonly assertGoing: () => void;
   readonly onProgress: (progress: MoveProgress) => void;
-  /** Called when both sides are equal, with the number of values of each kind in Redis. */
+  /**
+   * Called when the folder and Redis are equal, with the number of values of each kind in Redis.
+   */
   readonly onCompared: (counts: readonly RowCount[]) => void;
 }
 
 /**
- * Copies all tables and compares both sides. Throws `internal` if they differ. The error is a
- * `StuckMoveError` if they differed in the same way after the previous copy.
+ * Copies all tables, then compares the folder and Redis. Throws `internal` if they differ. The
+ * error is a `StuckMoveError` if they differed in the same way after the previous copy.
  */
 export async function copyAll(ports: CopyPorts): Promise<void> {
   const { record, save } = ports;
@@ -68,7 +70,9 @@ async function copy(ports: CopyPorts, tables: readonly MoveTable[]): Promise<voi
   });
 }
 
-/** Compares both sides. `differing` describes the differences, or is "" if both sides are equal. */
+/**
+ * Compares the folder and Redis. `differing` describes the differences, or is "" if there are none.
+ */
 async function compare(
   ports: CopyPorts,
   tables: readonly MoveTable[],

@@ -70,7 +70,7 @@ export function producerFacts(
 
 type SourceProducer = Parameters<typeof encodeProducer>[0];
 
-/** Returns the fields that the head of every log has, including stream logs. */
+/** Returns the fields that the head of every log has, including the logs of streams. */
 export function stateItems(state: LogState): Arg[] {
   const { records, closed, terms, order } = state;
   const items: Arg[] = ["i", `${incarnationOf(state)}`, "t", terms.contentType];

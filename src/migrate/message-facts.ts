@@ -146,7 +146,7 @@ export function copyFacts(
     readonly message: Message;
     readonly endMs: number;
     readonly isFirst: boolean;
-    /** User who sent the copy, or "" if it was a backend. */
+    /** User who sent the copy, or "" if a backend sent it. */
     readonly sender: string;
     /** True if some copies in the inbox were sent by users. */
     readonly isListed: boolean;

@@ -49,7 +49,7 @@ export interface MoveEvents
   readonly onFailure: (error: BrokerError, retryMs: number | undefined) => void;
   /**
    * Called at each poll while this process waits. After a failure that retrying cannot fix, it is
-   * not called until another process copies or the migration is abandoned.
+   * not called until another process copies the data or the migration is abandoned.
    */
   readonly onWaiting: (other: OtherMove) => void;
   readonly onError: (error: unknown, what: string) => void;
@@ -59,8 +59,8 @@ export interface MoveEvents
 
 export interface OtherMove extends MoveProgress {
   /**
-   * Message about the last failure, or about the migration if it is abandoned, or `undefined` if
-   * neither applies.
+   * Error of the last attempt, or a message that the migration is abandoned. `undefined` if the
+   * last attempt did not fail and the migration is not abandoned.
    */
   readonly lastErr: string | undefined;
   readonly isAbandoned: boolean;
@@ -163,9 +163,9 @@ export class Migration {
 
   /**
    * Returns the owner of a token. Until all tokens are in Redis, and while Redis cannot be reached,
-   * the tokens last read from the folder are valid. Each attempt rereads the folder, and thus
-   * detects logouts on a node that still uses the folder. Throws `unavailable` while the owner is
-   * unknown.
+   * the tokens last read from the folder are valid. Each migration attempt reads the folder again,
+   * and thus detects logouts on a node that still uses the folder. Throws `unavailable` while the
+   * owner is unknown.
    */
   async accessTokenOwner(hash: Uint8Array): Promise<string | undefined> {
     const { step } = this.#state;
@@ -282,7 +282,7 @@ export class Migration {
         this.#closing.signal,
       );
       try {
-        await lease.renew(); // opening may have blocked the event loop for too long
+        await lease.renew(); // opening may have delayed the renewal timer
         return await this.#move(link, lease, source);
       } finally {
         await source.close();

@@ -43,13 +43,18 @@ export interface MoveRecord {
     | undefined;
   /** Differences that the last comparison found, or "" if there are none. */
   readonly differing: string;
-  /** Error of the last attempt, or "" if it did not fail. Reset when the next attempt starts. */
+  /**
+   * Error of the last attempt, "" if that attempt did not fail. Reset when the next attempt starts.
+   */
   readonly lastErr: string;
   readonly tries: number;
   readonly beganAtMs: number;
 }
 
-/** Thrown if Redis still differs in the same way after a second copy. Retrying cannot help. */
+/**
+ * Thrown if Redis still differs from the folder in the same way after a second copy. Retrying
+ * cannot help.
+ */
 export class StuckMoveError extends BrokerError {
   readonly beganAtMs: number;
 
@@ -168,8 +173,8 @@ export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
 }
 
 /**
- * Watches the registered nodes until each of them must be dead, and returns their last heartbeats.
- * Throws `internal` if a node sends another heartbeat.
+ * Waits until every registered node has sent no heartbeat for its `cluster.deadAfterMs`, and
+ * returns the nodes' last heartbeats. Throws `internal` if a node sends another heartbeat.
  */
 async function watchNodes({
   link,

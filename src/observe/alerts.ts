@@ -16,16 +16,19 @@ import {
   value,
 } from "./conditions.ts";
 
-/** `critical` requires action at once, `warning` on the same day. `info` explains other alerts. */
+/**
+ * A `critical` alert requires action at once, a `warning` on the same day. An `info` alert explains
+ * other alerts.
+ */
 type Severity = "critical" | "warning" | "info";
 
 export interface AlertRule {
   readonly name: `Jindou${string}`;
   readonly severity: Severity;
   /**
-   * The condition: a list of comparisons, at least one of which must hold, or a PromQL expression
-   * if the current metrics of one node are not enough. The alert fires for each series in the
-   * result.
+   * The condition. A list of comparisons holds if at least one of them holds. A PromQL expression
+   * is used if the current metrics of one node are not enough. The alert fires for each series in
+   * the result.
    */
   readonly when: readonly Comparison[] | string;
   /** Time for which the condition must hold, in minutes. */

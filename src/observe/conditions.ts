@@ -11,7 +11,7 @@ interface Selector {
   readonly where?: { readonly label: string; readonly values: readonly string[] };
 }
 
-/** Change over the last `minutes`: per second or in total. */
+/** Change over the last `minutes`, per second (`rate`) or in total (`increase`). */
 export interface Change extends Selector {
   readonly kind: "rate" | "increase";
   readonly minutes: number;

@@ -47,7 +47,7 @@ export class LogOutput {
   write(line: string): void {
     const bytes = Buffer.byteLength(line);
     if (this.#isDropping || this.#queuedBytes + bytes > MAX_QUEUED_BYTES) {
-      // Only a write ends the dropping. An empty queue is not written.
+      // Dropping ends after a write. An empty queue is never written, so dropping must not begin.
       this.#isDropping = this.#queuedBytes > 0;
       this.#dropped++;
       return;
@@ -59,7 +59,10 @@ export class LogOutput {
     setImmediate(this.#flush);
   }
 
-  /** Writes the queue before the process exits. Gives up after `LAST_FLUSH_MS` if nobody reads. */
+  /**
+   * Writes the queue before the process exits. Gives up after `LAST_FLUSH_MS` if the destination is
+   * full.
+   */
   flushBeforeExit(): void {
     if (this.#status === "writing" && !this.#isNonBlocking) this.#take(this.#chunk.length);
     const untilMs = performance.now() + LAST_FLUSH_MS;

@@ -11,7 +11,7 @@ export type { Logger } from "pino";
 /** Fields that are redacted, in case a caller logs them by mistake. */
 const REDACTED = ["token", "password", "passwordHash", "payload"];
 
-/** Minimum length of a secret that is masked. Shorter ones may occur in ordinary words. */
+/** Minimum length of a secret that is masked. Shorter secrets may occur in ordinary words. */
 const MIN_SECRET_LENGTH = 4;
 const MASK = "******";
 

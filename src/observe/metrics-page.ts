@@ -42,8 +42,8 @@ export function createRegistry(
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: NEVER_MS });
   for (const name of MISNAMED) registry.removeSingleMetric(name);
   for (const gauge of eventLoop.gauges()) replaceGauge(registry, gauge);
-  // prom-client lists a folder with an entry for each socket: the event loop would wait 11 ms at
-  // each scrape with 10,000 clients.
+  // prom-client lists a folder with an entry for each socket. With 10,000 clients, this would block
+  // the event loop for 11 ms at each scrape.
   const openFilesGauge = { name: OPEN_FILES, help: "Number of open file descriptors." };
   if (process.platform === "linux") replaceGauge(registry, { ...openFilesGauge, read: openFiles });
   return registry;
@@ -69,8 +69,8 @@ function replaceGauge(registry: Registry, { name, help, read }: ReadGauge): void
 
 /**
  * Returns the number of open files of this process, or `undefined` in a sandbox that hides /proc.
- * Linux 6.2 and later report it as the size of the folder; earlier versions report 0, so the entries
- * are counted there, but not on the event loop.
+ * Linux 6.2 and later report the number as the size of the folder. Earlier versions report 0. The
+ * entries are then counted, but not on the event loop.
  */
 function openFiles(): MaybePromise<number | undefined> {
   try {

@@ -7,14 +7,14 @@ export interface LoggedError {
   /** Time of the latest occurrence in ISO 8601. */
   readonly time: string;
   readonly level: "warn" | "error" | "fatal";
-  /** Room that logged the line, or "" if the line has none. */
+  /** Room that logged the line, or "" if the line has no room. */
   readonly room: string;
   readonly message: string;
-  /** Message of the cause, or "" if the line has none. */
+  /** Message of the cause, or "" if the line has no cause. */
   readonly reason: string;
   /** Number of occurrences since the entry was added. */
   readonly count: number;
-  /** Other fields of the latest occurrence. Only strings, numbers and booleans. */
+  /** Other fields of the latest occurrence that are strings, numbers or booleans. */
   readonly fields: Readonly<Record<string, string | number | boolean>>;
 }
 

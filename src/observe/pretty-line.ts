@@ -4,7 +4,7 @@
 
 import { printable } from "../lib/printable.ts";
 
-/** Fields in every line that are not useful when only one process is watched. */
+/** Fields in every line that are not useful when all lines come from one process. */
 const HIDDEN: ReadonlySet<string> = new Set(["pid", "hostname", "node"]);
 const PLAIN = /^[\w.,:;/@%+*()[\]-]+$/;
 const WITH_STACK: ReadonlySet<string> = new Set(["error", "fatal"]);

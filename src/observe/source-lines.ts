@@ -37,8 +37,8 @@ export function withSourceLines(stack: string): string {
 }
 
 /**
- * Returns the source position for a position in a bundled file, or `undefined` if the map has none.
- * Lines and columns begin at 1.
+ * Returns the source position for a position in a bundled file, or `undefined` if it cannot be
+ * determined. Lines and columns begin at 1.
  */
 export function sourcePlace(file: URL, line: number, column: number): string | undefined {
   try {

@@ -50,7 +50,10 @@ function connectedRefusal(judge: Judge, { remoteAddress }: Socket, isEncrypted: 
     : judge(remoteAddress, isEncrypted);
 }
 
-/** Returns a function that resolves a host name. It fails if one of the addresses is refused. */
+/**
+ * Returns a function that resolves a host name. The function fails if one of the addresses is
+ * refused.
+ */
 function createLookup(judge: Judge, resolve: Resolve, isEncrypted: boolean): LookupFunction {
   return (host, options, callback) => {
     resolve(host).then(

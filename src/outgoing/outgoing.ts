@@ -25,7 +25,7 @@ interface OutgoingLimits {
   readonly connector?: CreateConnector;
 }
 
-/** The HTTP client, once it is loaded. */
+/** The HTTP client after it has been loaded. */
 interface HttpClient {
   readonly request: typeof sendRequest;
   readonly dispatcher: Agent;

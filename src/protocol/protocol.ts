@@ -305,8 +305,8 @@ export type Push =
       readonly channel: ChannelRef;
       readonly message: Message;
       /**
-       * True if the session belongs to the sender of the message. WuKongIM's protocols then send the
-       * message without a red dot.
+       * True if the session belongs to the sender of the message. WuKongIM's protocols then send
+       * the message without a red dot.
        */
       readonly isOwn?: boolean;
     }

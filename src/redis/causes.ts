@@ -6,7 +6,7 @@ export interface Cause {
   readonly pattern?: RegExp;
   readonly what: string;
   readonly action: string;
-  /** Error message for callers and clients. Absent if they get the message of the error's code. */
+  /** Error message for callers and clients. Absent if the message of the error's code is used. */
   readonly callerMessage?: string;
   /** True if waiting does not help because a setting or a program must be changed. */
   readonly lasts?: true;

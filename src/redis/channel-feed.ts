@@ -15,9 +15,9 @@ export interface StreamTail {
 
 /** State of a channel, read in one atomic step. */
 export interface ChannelPosition {
-  /** Number of the channel's newest publication, or 0. */
+  /** Number of the channel's newest publication, or 0 if nothing was published. */
   readonly publicationSeq: number;
-  /** Seq of the channel's newest message, or 0. */
+  /** Seq of the channel's newest message, or 0 if no message was ever stored. */
   readonly headSeq: number;
   /** Upper bound of the ids of the channel's messages so far. Later messages have higher ids. */
   readonly lastId: number;
@@ -29,11 +29,11 @@ export interface ChannelPosition {
    */
   readonly lostFromId: number;
   /**
-   * The channel's active streams, and those in `ReaderState.streams` that exist, as far as they fit
-   * into a reply.
+   * The channel's active streams, and the streams in `ReaderState.streams` that exist. Streams that
+   * do not fit into the reply are left out.
    */
   readonly streams: readonly StreamSnapshot[];
-  /** Positions of the streams that did not fit. They can be read with `stream`. */
+  /** Positions of the streams that did not fit. These streams can be read with `stream`. */
   readonly otherStreams: readonly StreamTail[];
 }
 
@@ -61,7 +61,7 @@ export interface ChannelFeed extends Pick<StreamStore, "stream"> {
    * active streams are in `otherStreams`.
    */
   positions(keys: readonly ChannelKey[]): Promise<ReadonlyMap<ChannelKey, ChannelPosition>>;
-  /** Returns the number of the newest publication, or 0. */
+  /** Returns the number of the channel's newest publication, or 0 if nothing was published. */
   publicationSeqOf(key: ChannelKey): Promise<number>;
   messages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /** Returns the user's personal channels with messages since about `sinceMs`. */

@@ -30,7 +30,7 @@ export type RedisClient = Redis | Cluster;
  * for this time plus `timeoutMs`.
  */
 const SILENCE_GRACE_MS = 500;
-/** Number of unsent bytes above which no further commands are sent on a connection. */
+/** Number of unsent bytes at which a connection accepts no further commands. */
 const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
 const RECONNECT_MS = 100;
 const MAX_RECONNECT_MS = 2000;
@@ -215,8 +215,9 @@ function reportLoading(client: Redis): Redis {
 }
 
 /**
- * Returns true if no further commands may be sent. Commands that have timed out also count, because
- * a hanging server may still run them.
+ * Returns true if `maxCommands` commands are waiting for replies or `MAX_UNREAD_BYTES` bytes are
+ * unsent, so that no further command may be sent. Commands that have timed out are counted as well,
+ * because a hanging server may still run them.
  */
 export function isFull(client: Redis, maxCommands: number): boolean {
   // Private fields of ioredis. On a Redis Cluster, a command waits in `offlineQueue` while the
@@ -234,8 +235,8 @@ export interface SendOptions {
   /** Maximum time to wait for the reply. The default is the connection's `timeoutMs`. */
   readonly timeoutMs?: number;
   /**
-   * True for a batch, which is written at the end of the current callback instead of at the end of
-   * the current turn of the event loop.
+   * True if the command is a batch. It is then written at the end of the current callback instead
+   * of at the end of the current turn of the event loop.
    */
   readonly isGathered?: boolean;
 }

@@ -158,7 +158,7 @@ async function subscribe(server: Redis, topic: string): Promise<void> {
   }
 }
 
-/** Resolves if the call failed because of its arguments, and rejects if it was refused. */
+/** Resolves if the call failed because of its arguments. Rejects if the server refused the call. */
 async function failing(call: Promise<unknown>): Promise<void> {
   await call.catch((error: unknown) => {
     const isRefusal =

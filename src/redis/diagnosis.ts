@@ -18,7 +18,7 @@ const STEP_MS = 300;
 const PING = "PING\r\n";
 const SHOWN_LENGTH = 24;
 
-/** Returns the error that explains the failure, or `undefined` if nothing was found. */
+/** Returns the error that explains the failure, or `undefined` if no cause was found. */
 export async function diagnose({ host, port, tls }: Address): Promise<Error | undefined> {
   const plain = () => connect({ host, port });
   if (tls === undefined) {

@@ -92,12 +92,12 @@ function originOf(error: unknown): unknown {
   return isGeneric || isOrigin ? originOf(cause) : error;
 }
 
-/** Returns an error's message without script positions and without what libraries add to it. */
+/** Returns an error's message without script positions and the text that libraries add. */
 function textOf(error: unknown): string {
   // Node.js throws an error without a message if none of a host name's addresses can be reached.
   const { errors } = Object(error) as { readonly errors?: unknown };
   if (Array.isArray(errors)) return errors.map(textOf).join(", ");
-  // The replacements remove what Redis, ioredis and OpenSSL add.
+  // The replacements remove the text that Redis, ioredis and OpenSSL add.
   return messageOf(error)
     .replace(/ script: [0-9a-f]{40}.*$/s, "")
     .replace(/\. Please report this\.$/, "")
@@ -127,16 +127,16 @@ export function isExistingLibrary(error: unknown): boolean {
 }
 
 /**
- * Returns true for an `unavailable` error of a call that Redis did not reject. The command may have
- * run.
+ * Returns true if the error is the `unavailable` error of a call that Redis did not reject. The
+ * command may have run.
  */
 export function isUnanswered(error: unknown): boolean {
   return isUnavailable(error) && error.cause instanceof Error && !isRejected(error);
 }
 
 /**
- * Returns true for an `unavailable` error of a call that Redis rejected, or that was not sent
- * because this Redis cannot be used.
+ * Returns true if the error is the `unavailable` error of a call that Redis rejected, or that was
+ * not sent because this Redis cannot be used.
  */
 export function isRejected(error: unknown): error is BrokerError {
   return isUnavailable(error) && (isReply(error.cause) || error.cause instanceof UnusableRedis);
@@ -176,7 +176,7 @@ export function errorOfReply(text: string): BrokerError {
   return asBrokerError(replyError(text));
 }
 
-/** Returns an error like those that ioredis creates for error replies. */
+/** Returns an error of the kind that ioredis creates for error replies. */
 export function replyError(text: string): Error {
   const error = new Error(text);
   error.name = "ReplyError";

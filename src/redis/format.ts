@@ -106,7 +106,7 @@ export function assertReplicas(info: string, minReplicas: number): void {
     );
 }
 
-/** Returns the error for connected replicas that have not confirmed a write. */
+/** Returns the error about replicas that are connected but have not confirmed a write. */
 export function unconfirmed(confirmed: number, minReplicas: number): RedisAway {
   return new RedisAway(
     sentenceAbout(TOO_FEW_REPLICAS, `${confirmed} confirmed a write, ${minReplicas} required`),
@@ -122,7 +122,7 @@ export async function assertFormat(client: RedisClient, keys: Keys): Promise<str
   const key = keys.shared("format");
   const mark = await client
     .get(key)
-    // Only an empty Redis is written to, because a full Redis rejects writes.
+    // A mark is written only if there is none, because a Redis whose memory is full rejects writes.
     .then((former) => former ?? writeMark(client, key))
     .catch((error: unknown) => {
       if (isReply(error) && error.message.startsWith("WRONGTYPE")) return "";

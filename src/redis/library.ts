@@ -5,7 +5,10 @@
 import { createHash } from "node:crypto";
 import { placeIn, type ServerCode, sectionOf } from "./script.ts";
 
-/** A function of a library. Redis passes it the keys and the arguments of a call in two tables. */
+/**
+ * A function of a library. Redis passes the keys and the arguments of a call to the function in two
+ * tables.
+ */
 export interface LibraryFunction extends ServerCode {
   readonly name: string;
 }

@@ -55,7 +55,7 @@ import { ServerClocks } from "./server-clock.ts";
 
 /** Minimum timeout for the first connect. A Cluster or Sentinels may need several attempts. */
 const START_MS = 10_000;
-/** Maximum number of hash tags to try in order to find one in a given server's slots. */
+/** Maximum number of hash tags that `keyOn` tries to find a key in a server's slots. */
 const MAX_TAGS = 20_000;
 const WRITE = loadScript(new URL("./lua/write.lua", import.meta.url));
 const MAX_CLOCK_AGE_MS = 2000;
@@ -135,7 +135,7 @@ export class RedisLink {
   #isDiagnosing = false;
   /**
    * Reason why the last check of a reachable server failed, or `undefined` if no check has failed
-   * since the last successful one.
+   * since the last successful check.
    */
   #refusal: RedisAway | undefined;
   /** Error about missing slots or replicas. While it is set, some calls are rejected. */
@@ -202,8 +202,8 @@ export class RedisLink {
   }
 
   /**
-   * Latest reason why `start` failed or has not succeeded yet, or `undefined` if there has not been
-   * one so far.
+   * Latest reason why `start` failed, or why it has not succeeded yet. `undefined` if there has
+   * been no such reason so far.
    */
   get startFailure(): Error | undefined {
     return this.#startFailure;
@@ -302,7 +302,10 @@ export class RedisLink {
     this.#client.disconnect();
   }
 
-  /** Throws `unavailable` if Redis cannot be used, with the reason if the operator must act. */
+  /**
+   * Throws `unavailable` if Redis cannot be used. The error has the reason if the operator must
+   * act.
+   */
   async ping(): Promise<void> {
     const reason = this.#publicReason();
     if (reason !== "")
@@ -311,8 +314,8 @@ export class RedisLink {
   }
 
   /**
-   * Returns the reason why all calls, or all sends, are rejected. Returns "" if they are not
-   * rejected, or if the reason is unknown.
+   * Returns the reason why all calls, or all sends, are rejected. Returns "" if calls and sends are
+   * accepted, or if the reason is unknown.
    */
   #publicReason(): string {
     if (this.#status === "up") return this.isCluster ? "" : (this.#shortfall?.publicMessage ?? "");
@@ -324,7 +327,7 @@ export class RedisLink {
    * Runs a script. The reply is a `Buffer`, a number, null or an array of these. Throws
    * `unavailable`, `too_late` (a write arrived after its deadline), `overloaded` or `internal`.
    * After `unavailable`, the script may have run. A script that writes cannot run later than the
-   * rejection, except with `mayRunLate`.
+   * rejection, unless `mayRunLate` is set.
    */
   run(
     script: Script,
@@ -500,8 +503,8 @@ export class RedisLink {
   }
 
   /**
-   * Loads code that the connection has not loaded yet. Resolves with the error if Redis refuses to
-   * load it, because a full Redis may have it already.
+   * Loads code that was not loaded over the connection yet. If Redis refuses to load the code,
+   * resolves with the error, because a Redis whose memory is full may already have the code.
    */
   #load(
     { loading }: ServerCode,
@@ -522,7 +525,8 @@ export class RedisLink {
       () => undefined,
       (error: unknown) => {
         if (isExistingLibrary(error)) return undefined;
-        // If the code is missing after all, the call reports it, and the next one loads it again.
+        // If the server lacks the code, the call fails with that error, and the next call loads the
+        // code again.
         if (isReply(error) && !isDenied(error)) return error;
         loaded.delete(loading); // so that the next call loads it again
         throw error;
@@ -692,7 +696,10 @@ export class RedisLink {
     );
   }
 
-  /** Checks that the server is a primary with unchanged data, and has all slots and replicas. */
+  /**
+   * Checks that the data is unchanged, and that no slots or replicas are missing. Outside a Redis
+   * Cluster, also checks that the server is a primary.
+   */
   async #watch(): Promise<void> {
     if (this.#status !== "up" || this.#isWatching) return;
     this.#isWatching = true;

@@ -1,7 +1,7 @@
-// Tracks the connection to one server, for calls that fail when it is lost. Such a call may still
-// be in a network buffer, and the server would run it on arrival. The failure is therefore reported
-// only after the server has closed the lost connection, or once it would reject the call as too
-// late. State: the current connection.
+// Tracks the connection to one server, for calls that fail when this connection is lost. Such a
+// call may still be in a network buffer, and the server would run it on arrival. The failure is
+// therefore reported only after the server has closed the lost connection, or when the server would
+// reject the call as too late. State: the current connection.
 
 import type { Redis } from "ioredis";
 import { type Deferred, deferred } from "../lib/deferred.ts";

@@ -29,7 +29,9 @@ interface CurrentOutage {
   reason: string;
   /** The reason without network addresses. */
   publicReason: string;
-  /** Precision of the reason. A less precise reason replaces it only after a report. */
+  /**
+   * Precision of the reason. A less precise reason replaces the current one only after a report.
+   */
   precision: number;
   failures: number;
   reportedMs: number;

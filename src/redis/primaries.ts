@@ -1,7 +1,7 @@
-// Selects the Redis Cluster server for each command. ioredis must not redirect commands: it would
-// resend a rejected pipeline, possibly after later pipelines, but calls for one channel must keep
-// their order. Instead, a command for the wrong server is rejected, and the slot map is refreshed.
-// State: the connections by address and two timers.
+// Selects the Redis Cluster server for each command. ioredis must not redirect commands, because it
+// would resend a rejected pipeline, possibly after later pipelines, and calls for one channel must
+// keep their order. Instead, a command for the wrong server is rejected, and the slot map is
+// refreshed. State: the connections by address and two timers.
 
 import type { Cluster, Redis } from "ioredis";
 import { BrokerError } from "../broker/errors.ts";

@@ -22,7 +22,7 @@ export class ReplicationBarrier {
   /**
    * Resolves when `minReplicas` replicas have received all writes that were made on the primary of
    * `key` before this call. Must be called immediately after the reply to the write. Returns
-   * `undefined` if no replicas are required. Throws `unavailable` if too few replicas have received
+   * `undefined` if no replicas are required. Throws `unavailable` if fewer replicas have received
    * the writes in time, or if the primary was replaced.
    */
   wait(key: string): Promise<void> | undefined {
@@ -32,8 +32,8 @@ export class ReplicationBarrier {
 
   /**
    * Must be called before a group of writes. The returned function waits for the writes on all
-   * primaries, as `wait` does for one. It throws `unavailable` if a connection to a primary was
-   * lost after the call to `observe`.
+   * primaries, as `wait` does for one primary. It throws `unavailable` if a connection to a primary
+   * was lost after the call to `observe`.
    */
   observe(): () => Promise<void> {
     if (this.#link.settings.minReplicas === 0) return async () => {};
@@ -87,7 +87,8 @@ export class ReplicationBarrier {
 
 /**
  * The WAITs of one primary. WAIT blocks its connection, so each primary has a separate connection
- * for it. A small write directly before the WAIT makes it cover all earlier writes on the primary.
+ * for it. A small write directly before each WAIT makes the WAIT cover all earlier writes on the
+ * primary.
  */
 class PrimaryWaits {
   readonly #primary: Redis;

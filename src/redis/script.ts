@@ -98,7 +98,7 @@ export function placeIn(sections: readonly Section[], line: number): string | un
   return undefined;
 }
 
-/** Matches a function: it is on one line, or neither its first nor its last line is indented. */
+/** Matches a function that is on one line, or whose first and last lines are not indented. */
 const FUNCTION = /^local function (\w+)\((?:.* end|.*(?:\n.*)*?\nend)$/gm;
 /** Matches a constant: a name in capitals for a number or a string, on a separate line. */
 const CONSTANT = /^local ([A-Z][A-Z_]+) = (-?\d+|'[^'\n]*')\n/gm;
@@ -122,7 +122,7 @@ server_now = math.floor(server_now)
 `;
 const FENCE_LINES = FENCE.split("\n").length - 1;
 
-/** Commands that change nothing. A script that calls only these needs no deadline. */
+/** Commands that change nothing. A script that calls only these commands needs no deadline. */
 export const READ_COMMANDS: ReadonlySet<string> = new Set(
   (
     "EXISTS GET GETRANGE HEXISTS HGET HGETALL HKEYS HLEN HMGET HSCAN LLEN LRANGE PING PTTL SCARD " +
@@ -180,7 +180,9 @@ function withForwards(source: string): string {
   }, source);
 }
 
-/** Returns true if `body` is a single call: its last character closes its first bracket. */
+/**
+ * Returns true if `body` is a single call, that is, if its last character closes its first bracket.
+ */
 function isOneCall(body: string): boolean {
   let depth = 0;
   for (const sign of body.slice(0, -1)) {

@@ -95,7 +95,9 @@ export class ServerClocks {
     if (refusal !== undefined) throw refusal;
   }
 
-  /** Returns the error about a server whose clock shows a time after 2080, or `undefined`. */
+  /**
+   * Returns the error about the server if its clock shows a time after 2080, otherwise `undefined`.
+   */
   refusalOf(server: Redis): UnusableRedis | undefined {
     return this.#refusals.get(server);
   }
@@ -108,8 +110,8 @@ export class ServerClocks {
   record(server: Redis, serverMs: number): void {
     let samples = this.#samples.get(server);
     if (samples === undefined) {
-      // Everything is forgotten on close, because the next connection may lead to a different
-      // server.
+      // The server's samples and error are removed when the connection is closed, because the next
+      // connection may lead to a different server.
       server.on("close", () => this.#forget(server));
       samples = [];
     }

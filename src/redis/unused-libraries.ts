@@ -9,8 +9,8 @@ const LIBRARY_NAME = /^jindou_[0-9a-f]{8}$/;
 
 /**
  * Deletes this program's libraries that are not in `used`. If a node of another cluster on the same
- * Redis still needs a deleted library, it loads the library again. Does nothing if the user lacks
- * the right.
+ * Redis still needs a deleted library, it loads the library again. Ignores the error if the user
+ * lacks the right to list or delete libraries.
  */
 export async function deleteUnusedLibraries(
   link: Pick<RedisLink, "primaries">,

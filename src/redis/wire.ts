@@ -21,22 +21,24 @@
 //              state           u8          index into STREAM_STATES
 //              headLength      u16
 //              head            bytes       see `encodeStreamHead`
-//              logFrame        bytes       the event's frame in the log of its stream; extends to the
-//                                          end of the frame
+//              logFrame        bytes       the event's frame in the log of its stream; extends to
+//                                          the end of the frame
 //   UNORDERED  body            msgpack     [id, event]
 //   BATCH      frames          list        UNORDERED frames, each after its length as u32; extends
 //                                          to the end of the frame
 //   MARK       mark            bytes       chosen by the publisher; extends to the end of the frame
 //   REMOVAL    publicationSeq  f64
-//              body            msgpack     [group id, removed uids or false if any may be removed]
+//              body            msgpack     [group id, removed uids]; false in place of the uids
+//                                          if any member may have been removed
 //   COMMAND    messageId       f64
 //              inboxSeq        f64         0 if the user's inbox contains no copy
 //              recordLength    u32
 //              record          bytes       see `encodeRecord`
 //              uidLength       u16
 //              uid             bytes
-//              origin          bytes       session that sent the command and gets no push of it, or
-//                                          empty; extends to the end of the frame
+//              origin          bytes       session that sent the command and gets no push of it;
+//                                          empty if all sessions get the push; extends to the
+//                                          end of the frame
 //   LOG        change          u8          index into LOG_CHANGES
 //              ending          u8          index into LOG_ENDINGS
 //              incarnation     u32
@@ -46,19 +48,19 @@
 //              tailCheck       u32
 //              nameLength      u16
 //              name            bytes       see `logNameText`
-//              logFrame        bytes       empty if the event has none; extends to the end of the
-//                                          frame
+//              logFrame        bytes       empty if the event has no frame; extends to the end of
+//                                          the frame
 //   RECORDS    publicationSeq  f64
 //              messageSeq      f64         seq of the stream's message
-//              textOffset      f64         UTF-16 code units of the text that viewers are shown before the
-//                                          first event
-//              cutIndex        f64         index of the first event that viewers are not shown, -1 if
-//                                          they are shown all
+//              textOffset      f64         UTF-16 code units of the text that viewers are shown
+//                                          before the first event
+//              cutIndex        f64         index of the first event that viewers are not shown,
+//                                          -1 if they are shown all events
 //              maxDataBytes    u32         see `ViewLimits`, 0 if no limit applies to the stream
 //              headLength      u16
 //              head            bytes       see `encodeStreamHead`
-//              logFrame        bytes       a frame of the log, whose records are events of the stream;
-//                                          extends to the end of the frame
+//              logFrame        bytes       a frame of the log, whose records are events of the
+//                                          stream; extends to the end of the frame
 //
 // The extra is a MessagePack list:
 //
@@ -428,8 +430,8 @@ export const messageIdOf = (frame: Buffer): number => frame.readDoubleBE(10);
 export const messageSeqOf = (frame: Buffer): number => frame.readDoubleBE(18);
 
 /**
- * Returns the id of the channel's message before the one in this frame, or 0 if unknown. Returns
- * `undefined` if the frame does not contain this id, because its topic keeps the order.
+ * Returns the id of the channel's message before the one in this frame, or 0 if that id is unknown.
+ * Returns `undefined` if the frame does not contain this id, because its topic keeps the order.
  */
 export function idBeforeOf(frame: Buffer): number | undefined {
   const from = endOfString(frame, MESSAGE_RECORD_AT);
@@ -479,7 +481,7 @@ export function isMessages(publication: Buffer): boolean {
 
 /**
  * Splits a list of messages into its frames, in order. `isWhole` is false if the list ends inside a
- * message, or if its number of strings differs from the number in its head.
+ * message, or if the number of strings differs from the number that the head of the list contains.
  */
 export function framesOf(messages: Buffer): {
   readonly frames: readonly Buffer[];

@@ -32,8 +32,8 @@ import { gatedSockets } from "./gate.ts";
 import { errorLog, hasData, type Node } from "./node.ts";
 
 /**
- * Maximum number of payload bytes in one page that a client on a socket reads, of missed messages,
- * history or conversations.
+ * Maximum number of payload bytes in one page of missed messages, history or conversations that a
+ * client reads over a socket.
  */
 const PAGE_BYTES = 131_072;
 const PAGE_MESSAGES = 200;
@@ -46,20 +46,23 @@ const MAX_COMMAND_ACKS = 1000;
 const US_PER_MS = 1000;
 
 const RETRY_MS = 1000;
-/** Maximum number of logins that access the store at the same time. */
+/** Maximum number of logins with a short CONNECT that access the store at the same time. */
 const MAX_OPENINGS = 128;
 /**
- * Maximum number of these logins whose CONNECT, without its token, has more than
- * `SHORT_CONNECT_BYTES` bytes. Such a CONNECT usually has many resume points, which take long.
+ * Maximum number of other logins that access the store at the same time. Their CONNECT, without its
+ * token, has more than `SHORT_CONNECT_BYTES` bytes. It usually has many resume points, which take
+ * long to process.
  */
 const MAX_LONG_OPENINGS = 24;
 const SHORT_CONNECT_BYTES = 512;
 /**
- * Maximum time in one turn of the event loop for logins that have waited. Other clients' frames wait
- * during that time.
+ * Maximum time in one turn of the event loop for starting logins that have waited for a permit.
+ * Frames of other clients are not processed during that time.
  */
 const MAX_OPENING_MS = 8;
-/** The same maximum for the removal of sessions whose connections have closed. */
+/**
+ * Maximum time in one turn of the event loop for removing sessions whose connections have closed.
+ */
 const MAX_LEAVING_MS = 3;
 
 interface Delivery {

@@ -151,14 +151,17 @@ function readBuiltPage(path: string): Promise<Uint8Array> {
   return readFile(new URL(path, BUILT_PAGES));
 }
 
-/** Host at which a page on this machine reaches a listener, by the host that it is bound to. */
+/**
+ * Host name with which a page on this machine reaches a listener, by the host that the listener is
+ * bound to.
+ */
 const LOCAL_NAMES: ReadonlyMap<string, string> = new Map([
   ["0.0.0.0", "127.0.0.1"],
   ["::", "localhost"],
   ["::1", "localhost"], // a Content-Security-Policy cannot name an IPv6 address
 ]);
 
-/** Returns the settings of the demo, or `undefined` unless the node is in protected mode. */
+/** Returns the settings of the demo, or `undefined` if the node is not in protected mode. */
 function demoSite(config: Node["config"], clientPort: () => number): DemoSite | undefined {
   if (requiresCredential(config)) return undefined;
   const { api, client, cluster } = config;

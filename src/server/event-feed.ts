@@ -23,7 +23,10 @@ export class EventFeedKeeper {
   readonly #closing = new AbortController();
   readonly #needed: NeededEvents;
 
-  /** Events after the positions returned by `needed` are kept until the feed is too large. */
+  /**
+   * Events after the positions returned by `needed` are kept until the feed is larger than
+   * `events.maxBytes`.
+   */
   constructor(
     node: Pick<Node, "config" | "store" | "metrics" | "logger" | "drivers">,
     needed: NeededEvents,

@@ -1,5 +1,5 @@
-// Creates the listeners of a node: one for backends and one for clients, or one for both, and one
-// for clients that use WKProto over TCP. Keeps no state.
+// Creates the listeners of a node. Backends and clients have one listener each, or share one
+// listener. Clients that use WKProto over TCP have their own listener. Keeps no state.
 
 import { PacketFramer } from "../compat/wukongim/wkproto/framer.ts";
 import { WKPROTO } from "../compat/wukongim/wkproto/wkproto.ts";
@@ -20,18 +20,20 @@ import { reasonOf, StartError } from "./start-error.ts";
 
 /**
  * Number of sockets reserved for the API, so that a node can be managed even if clients use all
- * others.
+ * other sockets.
  */
 const SPARE_SOCKETS = 64;
 const REFUSAL_LOG_MS = 10_000;
-/** Fraction of `api.maxPendingBodyBytes` that calls on `client.listen` have in addition. */
+/**
+ * Body budget of calls on a separate `client.listen`, as a fraction of `api.maxPendingBodyBytes`.
+ */
 const CLIENT_BODY_SHARE = 1 / 4;
 
 interface Listeners {
   readonly api: Listener;
   readonly compat: Listener | undefined;
   readonly client: Listener;
-  /** Listener for WKProto over TCP, or `undefined` if none is configured. */
+  /** Listener for WKProto over TCP, or `undefined` if its address is not set. */
   readonly wkproto: Listener | undefined;
   /** Publishes frames to the client sockets of all listeners. */
   readonly publisher: TopicPublisher;

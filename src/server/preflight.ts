@@ -1,4 +1,4 @@
-// Checks a configuration on this machine: that the transport driver can be loaded, the files exist,
+// Checks on this machine whether the configured transport driver can be loaded, the files exist,
 // and the listen addresses are free. Changes nothing.
 
 import { constants } from "node:fs";
@@ -66,7 +66,7 @@ export async function checkMachine(config: Config): Promise<MachineReport> {
     ["protocol.wkproto.listen (JINDOU_PROTOCOL_WKPROTO_LISTEN)", protocol.wkproto.listen],
   ] as const) {
     const address = parseAddress(listen);
-    if (address === undefined) continue; // not set; the configuration was validated
+    if (address === undefined) continue; // the setting is empty; the configuration is valid
     const refusal = await probeAddress(address.host, address.port);
     if (refusal === undefined) continue;
     const sentence = `${name}: cannot listen on ${listen}: ${refusal.reason}.`;

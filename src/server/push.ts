@@ -7,7 +7,10 @@ import type { OperationPorts } from "../gateway/operations.ts";
 import { roomLogger } from "../observe/logger.ts";
 import { errorLog, type Node } from "./node.ts";
 
-/** Maximum time that an acknowledgement waits before it is stored together with others. */
+/**
+ * Maximum time that an acknowledgement waits before it is stored together with other
+ * acknowledgements.
+ */
 const MAX_WRITE_MS = 500;
 /** Time for which an acknowledgement is kept after the push decision for its message. */
 const KEEP_MS = 60_000;

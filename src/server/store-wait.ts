@@ -21,8 +21,8 @@ interface WaitPorts {
 
 /**
  * Waits until the store can be reached. Meanwhile, opens the API if the first attempt fails or
- * takes long. Throws a StartError if waiting is pointless or takes too long, or if `signal` is
- * aborted.
+ * takes longer than `OPEN_API_MS`. Throws a StartError if a later attempt would also fail, if the
+ * wait exceeds `start.waitForStoreS`, or if `signal` is aborted.
  */
 export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): Promise<void> {
   const { drivers, config } = node;
@@ -83,9 +83,9 @@ export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): 
 }
 
 /**
- * Calls `open`, which opens the store or reads its data, and opens the API if that takes long.
- * There is no time limit, because a check may read all data. Rejects with the error of `open`, or
- * with a StartError if the API cannot be opened or `signal` is aborted.
+ * Calls `open`, which opens the store or reads its data, and opens the API if this takes longer
+ * than `OPEN_API_MS`. There is no time limit, because a check may read all data. Rejects with the
+ * error of `open`, or with a StartError if the API cannot be opened or `signal` is aborted.
  */
 export async function whileStoreOpens<Result>(
   node: Node,

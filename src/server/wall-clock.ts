@@ -5,7 +5,7 @@ import { LATEST_TIME_MS } from "../broker/model.ts";
 import { StartError } from "./start-error.ts";
 
 interface WallClockPorts {
-  /** Called when the system clock begins to show a time that is too late. */
+  /** Called when the system clock begins to show a time after `LATEST_TIME_MS`. */
   readonly onInvalid: (timeMs: number) => void;
   readonly onValid: () => void;
 }
@@ -26,8 +26,8 @@ export class WallClock {
   }
 
   /**
-   * Returns the time in Unix milliseconds. While the system clock shows a time that is too late,
-   * continues from the last valid time with the monotonic clock.
+   * Returns the time in Unix milliseconds. While the system clock shows a time after
+   * `LATEST_TIME_MS`, continues from the last valid time with the monotonic clock.
    */
   readonly now = (): number => {
     const timeMs = Date.now();

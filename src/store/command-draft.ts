@@ -14,7 +14,10 @@ export function isTooLong(text: string): boolean {
   return text.length > MAX_LABEL_UNITS;
 }
 
-/** Throws `too_large` if a string is too long, and `bad_request` if `expireS` is not valid. */
+/**
+ * Throws `too_large` if a string exceeds `MAX_LABEL_UNITS`, and `bad_request` if `expireS` is
+ * invalid.
+ */
 export function assertFits(draft: CommandDraft): void {
   const { channel, fromUid, clientMsgNo, tagKey = "", expireS } = draft;
   const topic = draft.passthrough?.topic ?? "";
@@ -33,7 +36,10 @@ export function assertFits(draft: CommandDraft): void {
 /** Sender under which the commands of all backends are counted. */
 export const BACKEND = "";
 
-/** Returns the user whose share of an inbox the command uses, or `BACKEND`. */
+/**
+ * Returns the user whose share of an inbox the command uses, `BACKEND` if no session sent the
+ * command.
+ */
 export function senderOf({ origin, fromUid }: Pick<CommandDraft, "origin" | "fromUid">): string {
   return origin === undefined ? BACKEND : fromUid;
 }

@@ -31,9 +31,9 @@ const UNTIMED_LENGTH = 12;
 
 /**
  * Returns the mark to remember for the id that the producer set, or `undefined` if the event has no
- * id. An id that equals the stream's `clientMsgNo` gets no mark, because every event may carry it.
- * `/message/event` puts further fields in front of the producer's id. The hash covers these fields,
- * because they distinguish a delta from a snapshot, which are both content.
+ * id. An id that equals the stream's `clientMsgNo` gets no mark, because every event of the stream
+ * may have this id. `/message/event` puts further fields in front of the producer's id. The hash
+ * covers these fields, because they distinguish a delta from a snapshot, which are both content.
  */
 export function eventMark({
   clientMsgNo,

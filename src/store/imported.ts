@@ -8,7 +8,7 @@ export const IMPORTED_HEADER = { noPersist: false, redDot: true } as const;
 
 /**
  * Returns true if `stored` is the imported message. `beforeMs` is the time of the previous message.
- * If the imported message has an earlier time, it must be stored with `beforeMs`.
+ * An imported message with an earlier time must be stored with the time `beforeMs`.
  */
 export function isSameMessage(
   stored: Message,

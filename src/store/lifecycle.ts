@@ -19,7 +19,10 @@ export interface Lifecycle<Running> {
   running(): Running | undefined;
   notRunning(): BrokerError;
   use<T>(step: (running: Running) => T | Promise<T>): Promise<T>;
-  /** Like `use`, but returns the result of `step` without a promise if `step` does. */
+  /**
+   * Does the same as `use`, but if `step` returns a value instead of a promise, returns that value
+   * directly.
+   */
   useNow<T>(step: (running: Running) => MaybePromise<T>): MaybePromise<T>;
 }
 

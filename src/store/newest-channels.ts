@@ -7,7 +7,7 @@ import type { ConversationRange, ConversationSelection } from "../broker/ports.t
 
 export interface NewestMessage {
   readonly key: ChannelKey;
-  /** Upper bound on the ids of the channel's visible messages. 0 if it has none. */
+  /** Upper bound on the ids of the channel's visible messages. 0 if no message is visible. */
   readonly id: number;
 }
 
@@ -60,7 +60,9 @@ class Candidates {
     return this.#returned === this.#ids.length;
   }
 
-  /** Highest message id among the channels that `next` has not returned yet, or 0. */
+  /**
+   * Highest message id among the channels that `next` has not returned yet. 0 if there are none.
+   */
   get newestId(): number {
     return this.#ascendingIds[this.#ids.length - this.#returned - 1] ?? 0;
   }

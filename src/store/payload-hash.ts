@@ -15,8 +15,8 @@ export function payloadHash(payload: Uint8Array): Buffer {
 }
 
 /**
- * Returns true if the payload differs from the payload that was sent first. If `remembered` is
- * `undefined`, the payloads count as equal.
+ * Returns true if the payload differs from the payload that was sent first, whose hash is
+ * `remembered`. If this hash is `undefined`, the payloads count as equal.
  */
 export function isOtherPayload(remembered: Buffer | undefined, payload: Uint8Array): boolean {
   return remembered !== undefined && !remembered.equals(payloadHash(payload));

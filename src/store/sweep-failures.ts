@@ -41,7 +41,7 @@ export class SweepFailures {
     this.#first ??= error;
   }
 
-  /** Throws the first error, if any. */
+  /** Throws the first error of the sweep if there was an error. */
   throwFirst(): void {
     if (this.#first !== undefined) throw this.#first;
   }

@@ -17,8 +17,8 @@ export function addressBytes(text: string): ArrayBuffer {
 }
 
 /**
- * Parses hextets (the 16-bit groups of an IPv6 address). The last two may be written as an IPv4
- * address.
+ * Parses hextets (the 16-bit groups of an IPv6 address). The last two hextets may be written as an
+ * IPv4 address.
  */
 function hextets(text: string): readonly number[] {
   if (text === "") return [];

@@ -39,8 +39,8 @@ export class ClientAddresses {
   }
 
   /**
-   * Returns the address of a connection's client. `proxied` is the address in its PROXY header, or
-   * `""`.
+   * Returns the address of a connection's client. `proxied` is the address in the connection's
+   * PROXY header, or `""` if the header is absent.
    */
   ofConnection(peer: string, proxied: string): string {
     return this.isProxy(peer) ? this.#client(peer, [proxied]) : peer;

@@ -142,7 +142,8 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
 
   /** Counts the socket against its address. Returns false if it must be closed at once. */
   enter(address: string): boolean {
-    // The socket is closed without a close frame, because the peer might never confirm one.
+    // The socket is closed without a close frame, because the peer might never reply to a close
+    // frame.
     this.#place = this.#context.limits.enter(address, () => this.#socket?.close());
     return this.#place !== undefined;
   }
@@ -202,9 +203,9 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
   }
 
   /**
-   * Drops a peer with too many unread bytes, after the driver's code on the stack has returned.
-   * Called by `UnreadBytes`, and when the driver's own limit is exceeded. Only pongs can exceed the
-   * driver's limit. This happens if the peer sends pings but does not read the pongs.
+   * Drops a peer whose unread bytes exceed a limit, after the driver's code on the stack has
+   * returned. Called by `UnreadBytes`, and when the driver's own limit is exceeded. Only pongs can
+   * exceed the driver's limit. This happens if the peer sends pings but does not read the pongs.
    */
   drop(): void {
     this.#count(0);

@@ -4,7 +4,7 @@
 import { closeSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { devNull } from "node:os";
 
-/** Limit that is assumed if the system does not report one. macOS and Windows allow more. */
+/** Limit that is assumed if the system does not report a limit. macOS and Windows allow more. */
 const FALLBACK_LIMIT = 4096;
 /** Number of descriptors that are left free for segments, the database, Redis and DNS. */
 const RESERVED = 64;
@@ -14,7 +14,10 @@ const RESERVED = 64;
  */
 const RESERVED_SHARE = 64;
 
-/** Returns the soft limit on open files. Node.js raises it to the hard limit when it starts. */
+/**
+ * Returns the soft limit on open files. Node.js raises the soft limit to the hard limit when the
+ * process starts.
+ */
 function fileLimit(): number {
   try {
     const limits = readFileSync("/proc/self/limits", "utf8");

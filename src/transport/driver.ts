@@ -1,6 +1,6 @@
 // Interface of a driver: the objects through which the transport uses a network library. Their
-// methods are those of uWebSockets.js that the transport needs, so that its objects can be used
-// without a wrapper for each request and frame.
+// methods are those of uWebSockets.js that the transport needs, so that the library's objects can
+// be used without a wrapper for each request and frame.
 
 export interface Driver {
   readonly name: "uws" | "portable";
@@ -8,13 +8,13 @@ export interface Driver {
   readonly library: string;
   /**
    * Value of the Keep-Alive header, or `undefined` if the driver adds the header itself. A driver
-   * with a value must write it without checks, because the transport adds the lines of other
-   * headers to it.
+   * with a value must write the value without checks, because the transport appends the lines of
+   * other headers to the value.
    */
   readonly keepAlive: string | undefined;
   /**
-   * True if the driver reports the first request of each connection. uWebSockets.js does not,
-   * because it does not reveal a request's connection.
+   * True if the driver reports the first request of each connection. uWebSockets.js does not report
+   * it, because it does not reveal which connection sent a request.
    */
   readonly reportsFirstRequests: boolean;
   /** Maximum size of a request's head. A driver may accept heads that are slightly larger. */
@@ -57,9 +57,10 @@ export interface DriverServer {
   /**
    * Calls `opened` for each accepted connection and `closed` when it closes. If `opened` passes a
    * handler to `onAborted`, the handler is called once: when the connection closes before its first
-   * request, or, if the driver reports first requests, when that request arrives. A connection that
-   * does not send a request is closed: by uWebSockets.js within 12 s, by the portable driver if the
-   * first bytes, the TLS handshake or the head takes longer than 10 s.
+   * request, or when its first request arrives. A driver that does not report first requests calls
+   * the handler only for such a close. A connection that does not send a request is closed.
+   * uWebSockets.js closes it within 12 s. The portable driver closes it if the first bytes, the TLS
+   * handshake or the head takes longer than 10 s.
    */
   countConnections(opened: (connection: DriverConnection) => void, closed: () => void): void;
   /** Sets the guard for heads that are being received. Has no effect on uWebSockets.js. */
@@ -92,7 +93,7 @@ export type DriverHandler = (res: DriverResponse, req: DriverRequest) => void;
 
 export type DriverConnection = Pick<DriverResponse, "getRemoteAddress" | "onAborted" | "close">;
 
-/** Head of a request. Valid only during the handler. */
+/** Head of a request. Valid only while the handler runs. */
 export interface DriverRequest {
   getUrl(): string;
   /** Returns `undefined` or `""` if there is no query. */
@@ -106,8 +107,8 @@ export interface DriverRequest {
 }
 
 /**
- * Response to one request. Must not be used after it has ended, after the connection was aborted, or
- * after `upgrade` was called.
+ * Response to one request. Must not be used after it has ended, after the connection was aborted,
+ * or after `upgrade` was called.
  */
 export interface DriverResponse {
   /** Returns 4 or 16 bytes, or no bytes if the address is unknown. */

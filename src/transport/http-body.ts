@@ -34,7 +34,7 @@ export class BodyBudget {
 export interface BodyOwner {
   /** Called when the last byte has arrived, even after `discard`. Called before `collected`. */
   ended(): void;
-  /** Called after the first piece of a body that does not arrive in one piece. */
+  /** Called after the first piece if the body arrives in several pieces. */
   partial(): void;
   collected(body: Uint8Array): void;
   rejected(why: "too_large" | "no_room"): void;

@@ -178,11 +178,12 @@ export class HttpCall implements HttpRequest {
 
   /**
    * Sends the reply and closes the connection. A close with unread bytes would reset the
-   * connection, and many clients would lose the reply. The reply therefore waits a short time for a
-   * small declared body. If the body is large or late, the connection stays open after the reply
-   * until the peer closes it, or until the driver closes it after at most 12 s. The connection is
-   * closed at once if the address's limit does not allow it to stay open, if the reply has no body,
-   * or if the request's body is absent or chunked. `bodyEnded` must be called for a declared body.
+   * connection, and many clients would lose the reply. The reply therefore waits for a small
+   * declared body, for at most `REST_WAIT_MS`. If the body is large or late, the connection stays
+   * open after the reply until the peer closes it, or until the driver closes it after at most 12
+   * s. The connection is closed at once if the address's limit does not allow it to stay open, if
+   * the reply has no body, or if the request's body is absent or chunked. `bodyEnded` must be
+   * called for a declared body.
    */
   refuse(reply: HttpReply, announced: AnnouncedBody): void {
     const res = this.#res;
@@ -287,9 +288,9 @@ export class HttpCall implements HttpRequest {
   /**
    * Returns the function that writes a reply to HEAD. If the server would close the connection
    * after a GET, the reply asks the client to close it, because uWebSockets.js cannot close a
-   * connection after a reply without a Content-Length. After a PROXY header, or if too many of the
-   * address's connections wait for such a close, the server writes a Content-Length of 0 and closes
-   * the connection.
+   * connection after a reply without a Content-Length. After a PROXY header, or if the connections
+   * that wait for such a close exceed their share of the address's limit, the server writes a
+   * Content-Length of 0 and closes the connection.
    */
   #headWriter(res: DriverResponse, write: WriteReply): typeof writeHeadReply {
     if (this.#isolation !== "none") return writeHeadReplyAndClose;

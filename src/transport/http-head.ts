@@ -37,7 +37,8 @@ const LISTS: ReadonlySet<string> = new Set([
   "sec-websocket-protocol",
 ]);
 /**
- * Matches a list that contains `close`. uWebSockets.js recognises `close` only as the whole list.
+ * Matches a list that contains `close`. uWebSockets.js recognises `close` only if it is the whole
+ * list.
  */
 const CLOSE_AMONG_OTHERS = /(^|,)[ \t]*close[ \t]*(,|$)/i;
 
@@ -144,7 +145,7 @@ export class HeadCheck {
 
   /**
    * Returns a header's value, or `""` if the header is absent. If the header occurs several times,
-   * the value is the first one, or all values joined by commas for a header in `LISTS`.
+   * returns its first value. For a header in `LISTS`, returns all its values joined by commas.
    */
   value(name: string): string {
     return this.#values[this.#indexes.get(name) ?? NONE] ?? "";

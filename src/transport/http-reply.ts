@@ -1,6 +1,6 @@
-// Functions that write a reply to an open HTTP response. A writer is called once per response, while
-// the response is corked, and ends the response. `writeReplyAlone` ends it in the next turn. State:
-// the last headers that were joined.
+// Functions that write a reply to an open HTTP response. A writer is called once per response,
+// while the response is corked, and ends the response. `writeReplyAlone` ends the response in the
+// next turn. State: the last headers that were joined.
 
 import { STATUS_CODES } from "node:http";
 import type { DriverResponse } from "./driver.ts";
@@ -48,8 +48,8 @@ export const writeReplyAlone: WriteReply = (res, reply) => {
 };
 
 /**
- * Writes a reply to HEAD, without a Content-Length. With one, uWebSockets.js would drop the next
- * request.
+ * Writes a reply to HEAD, without a Content-Length. After a reply with a Content-Length,
+ * uWebSockets.js would drop the next request.
  */
 export function writeHeadReply(res: DriverResponse, reply: HeadReply, keepAlive?: string): void {
   writeHead(res, reply, keepAlive);
@@ -69,8 +69,8 @@ export function writeHeadReplyAndClose(res: DriverResponse, reply: HeadReply): v
 
 /**
  * Writes the status and the headers. The body must follow in the same cork. With `keepAlive`, all
- * headers are written with the value of the first one, because a call to the library costs more
- * than the bytes of a header.
+ * headers are written in one call, as lines in the value of the Keep-Alive header, because a call
+ * to the library costs more than the bytes of a header.
  */
 export function writeHead(
   res: DriverResponse,

@@ -23,7 +23,7 @@ export type ProxyHeader =
   | {
       readonly kind: "header";
       readonly bytes: number;
-      /** Address of the client: 4 or 16 bytes, or no bytes if the proxy reports none. */
+      /** Address of the client (4 or 16 bytes). Empty if the proxy reports no address. */
       readonly address: ArrayBuffer;
     };
 
@@ -67,7 +67,7 @@ function parseTextHeader(bytes: Buffer): ProxyHeader {
   return { kind: "header", bytes: size, address };
 }
 
-/** Returns true if the bytes begin with the signature, or are the beginning of it. */
+/** Returns true if the bytes begin with the signature, or are the beginning of the signature. */
 function isStartOf(signature: Buffer, bytes: Buffer): boolean {
   const length = Math.min(bytes.length, signature.length);
   return bytes.compare(signature, 0, length, 0, length) === 0;

@@ -50,7 +50,7 @@ export class SlowReaders {
   published(topic: string, frame: Uint8Array | string): void {
     const bytes = frameBytes(frame) + FRAME_HEADER_BYTES;
     this.#bytes += bytes;
-    // If there are too few readers, `#bytesPerCheck` is always reached first.
+    // If this condition is false, `#bytesPerCheck` is always reached before `#totalPerCheck`.
     if (this.#readers.size * this.#bytesPerCheck > this.#totalPerCheck)
       this.#totalBytes += bytes * this.#limits.subscribersOf(topic);
     if (this.#bytes < this.#bytesPerCheck && this.#totalBytes < this.#totalPerCheck) return;

@@ -45,9 +45,9 @@ export interface Place {
  */
 const ROUND_MS = 15_000;
 /**
- * Listeners report first requests while an address has more than 1/`WATCHED_SHARE` of the silent
- * connections (those without a request) that it may have, or while more than `MAX_ADDRESSES` /
- * `WATCHED_SHARE` addresses are counted.
+ * Divisor for two thresholds. Listeners report first requests while an address has more than
+ * 1/`WATCHED_SHARE` of its maximum number of silent connections (connections without a request), or
+ * while more than `MAX_ADDRESSES` / `WATCHED_SHARE` addresses are counted.
  */
 const WATCHED_SHARE = 4;
 const MAX_ADDRESSES = 65_536;
@@ -91,9 +91,9 @@ export class SocketLimits {
   }
 
   /**
-   * True while an address holds many slots, or while many addresses are counted. While it is true,
-   * a driver that does not report the first request of a connection must call `requested` for each
-   * request.
+   * True while an address holds more slots, or while more addresses are counted, than
+   * `WATCHED_SHARE` allows. While it is true, a driver that does not report the first request of a
+   * connection must call `requested` for each request.
    */
   get isWatching(): boolean {
     return this.#isWatching;
@@ -120,8 +120,8 @@ export class SocketLimits {
    * Counts a connection that was accepted from `peer`, which may be a proxy. Leaves `spare`
    * sockets, at most an eighth of all sockets, free for other listeners. Returns `undefined` if the
    * connection must be closed at once. Otherwise, returns a function that must be called once, when
-   * the connection sends its first request or closes before that. Whatever this returns, `closed` must
-   * be called when the connection closes.
+   * the connection sends its first request or closes before that. `closed` must be called when the
+   * connection closes, even if this method returns `undefined`.
    */
   accepted(peer: string, spare: number): (() => void) | undefined {
     this.#open += 1;
@@ -162,7 +162,7 @@ export class SocketLimits {
   /**
    * Counts a call without a credential against its address until the returned function is called,
    * which must happen once. Returns `undefined` if the connection must be closed, because the
-   * address is at its limit or too many addresses are counted.
+   * address is at its limit or `MAX_ADDRESSES` addresses are already counted.
    */
   hold(address: string): (() => void) | undefined {
     if (!this.#isLimited) return noop;
@@ -179,8 +179,9 @@ export class SocketLimits {
   /**
    * Returns true if one more connection of the address may stay open for a while after its last
    * reply, and counts that connection. `share` is the fraction of the address's limit that such
-   * connections may use. Returns false while many addresses are counted: a late close is counted
-   * for a whole round, so one host with many IPv6 networks could use up all places for addresses.
+   * connections may use. Returns false while more than `MAX_ADDRESSES` / `WATCHED_SHARE` addresses
+   * are counted. A late close is counted for a whole round, so one host with many IPv6 networks
+   * could use up all places for addresses.
    */
   allowLateClose(address: string, share = 1): boolean {
     if (!this.#isLimited) return true;
@@ -192,10 +193,10 @@ export class SocketLimits {
   }
 
   /**
-   * Counts a client socket against its address until `leave`. If the address has too many sockets,
-   * the new socket is not refused. Instead, the address's sockets that have sent nothing for 3
-   * seconds are closed with `close`, oldest first. Returns `undefined` if the connection must be
-   * closed at once because too many addresses are counted.
+   * Counts a client socket against its address until `leave`. If the address has more sockets than
+   * its limit, the new socket is not refused. Instead, the address's sockets that have sent nothing
+   * for 3 seconds are closed with `close`, oldest first. Returns `undefined` if the connection must
+   * be closed at once, because `MAX_ADDRESSES` addresses are already counted.
    */
   enter(address: string, close: () => void): Place | undefined {
     if (!this.#isLimited) return UNCOUNTED;

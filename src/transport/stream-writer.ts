@@ -64,7 +64,8 @@ export class StreamWriter {
   }
 
   /**
-   * Removes and returns frames with a total size of at most `MAX_WRITE_BYTES`, or one larger frame.
+   * Removes and returns the first frames, up to a total size of `MAX_WRITE_BYTES`. A larger first
+   * frame is returned alone.
    */
   #takePiece(): Buffer {
     let bytes = 0;

@@ -9,7 +9,7 @@ export interface Subscriber {
   deliver(frames: Buffer): void;
 }
 
-/** Number of waiting frames at which they are delivered to the subscriber immediately. */
+/** Number of a subscriber's waiting frames at which these frames are delivered immediately. */
 const MAX_PENDING = 32;
 const MAX_BATCH_BYTES = 512 * 1024;
 

@@ -81,10 +81,10 @@ export interface HttpRoute {
   /** Pattern. A last segment `*` matches one or more segments, which the handler reads itself. */
   readonly path: string;
   readonly headers?: readonly string[];
-  /** True if the route needs no credential. The connection is closed with the reply. */
+  /** True if the route needs no credential. The connection is then closed after the reply. */
   readonly isPublic?: boolean;
   readonly maxBodyBytes?: number;
-  /** Checks the caller before the body is read. Returns `undefined` to admit it. Must not throw. */
+  /** Checks the caller before the body is read. `undefined` admits the caller. Must not throw. */
   admit?(request: HttpRequest): HttpReply | undefined | Promise<HttpReply | undefined>;
   /** Handles the call. Must not throw or reject. */
   handle(request: HttpRequest): HttpReply | HttpStream | Promise<HttpReply | HttpStream>;
@@ -109,7 +109,7 @@ export interface Connection {
   readonly id: number;
   readonly remoteAddress: string;
   readonly listener: string;
-  /** Counts the peer towards the user's limits, and no longer towards its address's limits. */
+  /** Counts the connection against the limits of `user` instead of its address's limits. */
   authenticated(user: string): void;
   /**
    * Queues one frame. The frames of a turn are written together at its end, so the frame must not
@@ -119,7 +119,8 @@ export interface Connection {
    * - A frame sent after a publish arrives after that publication.
    * - A frame sent before a `subscribe` arrives before all publications of the topic.
    * - A frame sent before a `flush` arrives before all later publications.
-   * - Otherwise, a frame published in the same turn may arrive before a frame that was sent earlier.
+   * - Otherwise, a frame published in the same turn may arrive before a frame that was sent
+   *   earlier.
    */
   send(frame: Uint8Array | string): void;
   /** Writes the queued frames without waiting for the end of the turn. */
@@ -148,8 +149,8 @@ export interface ConnectionHandler {
   /** Called when the peer may have read bytes from a non-empty buffer. */
   drained(): void;
   /**
-   * Called at the end of a turn with more than `lagBytes` unread bytes. Called again only if their
-   * number has fallen to half of `lagBytes` or less in the meantime.
+   * Called at the end of a turn if the peer has more than `lagBytes` unread bytes. Called again
+   * only if the number of unread bytes has fallen to half of `lagBytes` or less in the meantime.
    */
   lagging(): void;
   /**
@@ -223,7 +224,7 @@ export interface Framer {
   /**
    * Returns the frames that are complete after these bytes, in order. If the bytes cannot begin a
    * frame, the last item is the beginning of these bytes, and the owner of the connection must
-   * refuse it. A frame is valid until the next one is read.
+   * refuse it. A frame is valid until the next frame is read.
    */
   frames(bytes: Uint8Array): Iterable<Uint8Array>;
 }

@@ -1,6 +1,7 @@
 // Limits the unread bytes of each user's connections, and of all of the node's client connections
 // [decisions: Limits that hold under attack]. The connection with the most unread bytes is closed
-// first. State: the sums, and the users who have connections with many unread bytes.
+// first. State: the sums, and the users who have connections with more unread bytes than
+// `IGNORED_SHARE` allows.
 
 import type { TurnEnd } from "./turn-end.ts";
 
@@ -44,7 +45,10 @@ export class UnreadBytes {
     this.#ignoredBytes = limits.perUser * IGNORED_SHARE;
   }
 
-  /** Records a change in a connection's unread bytes. Closes connections at the end of the turn. */
+  /**
+   * Records a change in a connection's unread bytes. If a limit is exceeded, closes connections at
+   * the end of the turn.
+   */
   changed(reader: UnreadReader, before: number, after: number): void {
     this.#total += after - before;
     const { owner } = reader;

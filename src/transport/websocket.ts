@@ -49,8 +49,8 @@ export function serveSockets(
   let upgrading: Upgrade | undefined;
 
   /**
-   * Decides about an upgrade. Returns a refusal, or the subprotocol for an accepted upgrade (""
-   * means none).
+   * Decides about an upgrade. Returns the reply to a refused upgrade. For an accepted upgrade,
+   * returns the subprotocol, or "" if it has none.
    */
   function decide(upgrade: Upgrade, version: string): HttpReply | string {
     if (version !== VERSION) return WRONG_VERSION;

@@ -58,7 +58,7 @@ export interface Batch {
   readonly awaitsMs?: number;
   /** True if the content of the batch may be the cause of the last failure. */
   readonly isSuspect?: boolean;
-  /** `feed.gap` event. Set if the batch contains only this event and none from the feed. */
+  /** `feed.gap` event. Set if the batch contains only this event and no events from the feed. */
   readonly gap?: WebhookEvent;
 }
 
@@ -71,15 +71,15 @@ export interface PartitionState {
    */
   readonly batches: readonly Batch[];
   /**
-   * The last gap that was announced in each partition, `null` if no gap was. Set only in the
-   * state that announces gaps.
+   * The last gap that was announced in each partition, `null` if no gap was announced. Set only in
+   * the state that announces gaps.
    */
   readonly announced?: readonly (Gap | null)[];
 }
 
 /** Events that are missing from a partition. */
 export interface Gap {
-  /** Position after which they are missing. */
+  /** Position after which events are missing. */
   readonly after: Position;
   /** Position after the gap. */
   readonly end: Position;
@@ -144,7 +144,7 @@ export function stepAfter(
     readonly nowMs: number;
     /** Monotonic time, because a clock that is set forward must not disable an endpoint. */
     readonly steadyMs: number;
-    /** A number from 0 to 1. */
+    /** Random number from 0 to 1. */
     readonly random: number;
     readonly maxAgeS: number;
     /**

@@ -7,7 +7,7 @@ import type { StoredWebhook, WebhookSettings, WebhookView } from "../broker/webh
 /** An endpoint's secret: `whsec_` followed by Base64. */
 interface Secret {
   readonly text: string;
-  /** Time in Unix milliseconds after which the secret no longer signs. Absent means no limit. */
+  /** Time in Unix milliseconds after which the secret is no longer used. Absent means no limit. */
   readonly untilMs?: number;
 }
 
@@ -33,14 +33,17 @@ interface EndpointRecord {
   readonly createdAtMs: number;
   /** Time at which a node last recorded that its configuration has this fixed endpoint. */
   readonly seenAtMs?: number;
-  /** Hash of the URL and the secrets of a fixed endpoint. Reveals a change in the configuration. */
+  /**
+   * Hash of the URL and the secrets of a fixed endpoint. Used to detect a change in the
+   * configuration.
+   */
   readonly targetHash?: string;
   /**
    * Time at which the endpoint was last enabled or got a different URL or secret. Earlier failures
    * do not count.
    */
   readonly enabledAtMs: number;
-  /** Reason why a node has disabled the endpoint. Absent if no node has. */
+  /** Reason why a node has disabled the endpoint. Absent if no node has disabled it. */
   readonly disabledReason?: string;
   readonly replays: readonly Replay[];
 }
@@ -59,7 +62,10 @@ export interface FixedEndpoint {
   readonly secrets: readonly Secret[];
 }
 
-/** Returns a stored record's endpoint, or `undefined` if its configuration has been removed. */
+/**
+ * Returns the endpoint of a stored record, or `undefined` if it is a fixed endpoint that this
+ * node's configuration does not contain.
+ */
 export function endpointOf(
   { id, version, settings: text }: StoredWebhook,
   fixed: FixedEndpoint | undefined,

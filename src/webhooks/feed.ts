@@ -74,7 +74,8 @@ export async function readFeed(
 }
 
 /**
- * Returns a function that formats times (RFC 3339). It is fast for times within the same second.
+ * Returns a function that formats times (RFC 3339). The function is fast for times within the same
+ * second.
  */
 function createIsoTime(): (timeMs: number) => string {
   let second = Number.NaN;

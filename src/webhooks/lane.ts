@@ -32,7 +32,9 @@ export interface PlacedEvent extends EncodedEvent {
 
 export interface FeedPage {
   readonly events: readonly PlacedEvent[];
-  /** Position before the events: the position of the reader, or the position after `gap`. */
+  /**
+   * Position before the events: the reader's position, or the position after `gap` if it is set.
+   */
   readonly start: Position;
   /** Position after the last row that was examined. */
   readonly end: Position;
@@ -65,7 +67,7 @@ interface LanePorts {
     through: number | undefined,
   ): Promise<FeedPage>;
   send(attempt: Attempt): Promise<Outcome & { readonly verdict: Verdict }>;
-  /** Stores the state, and the event that was parked, if any. Rejects if the lease is lost. */
+  /** Stores the state and, if `parked` is set, the parked event. Rejects if the lease is lost. */
   save(state: PartitionState, parked?: ParkedEvent): Promise<void>;
   /** Returns the start time of the last accepted request, or 0 if none has been accepted yet. */
   acceptedMs(): number;
@@ -156,8 +158,8 @@ export class Lane {
 
   /**
    * Sends the batches that are due, or forms the next batch if none is due. Returns the number of
-   * milliseconds until the next turn, or `IDLE`. With `mayWait`, events that do not fill a request
-   * are not sent yet.
+   * milliseconds until the next turn, or `IDLE`. If `mayWait` is true, events that do not fill a
+   * request are not sent yet.
    */
   async turn(mayWait = false): Promise<number> {
     const { now, settings, pausedUntilMs, acceptedMs } = this.#ports;
@@ -196,7 +198,7 @@ export class Lane {
     });
   }
 
-  /** Stores the gaps that have been announced, and the batch that announces the new ones. */
+  /** Stores the gaps that have been announced, and the batch that announces the new gaps. */
   async putGap(batch: Batch | undefined, announced: readonly (Gap | null)[]): Promise<void> {
     const added = batch === undefined ? [] : [batch];
     await this.#change((state) => ({ ...state, announced, batches: [...state.batches, ...added] }));
@@ -245,7 +247,7 @@ export class Lane {
   }
 
   #maxBatches(): number {
-    // A second batch shows whether the endpoint accepts events other than the one that fails.
+    // A second batch shows whether the endpoint accepts other events than the failing event.
     return Math.max(this.isStuck ? 2 : 1, maxBatches(this.#ports.settings().order));
   }
 
@@ -302,7 +304,8 @@ export class Lane {
   async #eventsOf(batch: Batch): Promise<readonly PlacedEvent[] | undefined> {
     const { after, settings, count, last, gap } = batch;
     if (gap !== undefined) return [{ ...encodeEvent(gap), position: last, bytes: 0 }];
-    // A gap of on-demand events has the id 0. The feed returns it only before the event that follows.
+    // The position after a gap of on-demand events has the id 0. The feed returns such a gap only
+    // if the event after the gap is read as well.
     const through = last.id === 0 ? last.number + 1 : last.number;
     const page = await this.#ports.read(after, settings, Infinity, through);
     const format = this.#ports.formatOf(settings.format);
@@ -325,7 +328,8 @@ export class Lane {
     try {
       await this.#change(without(batch), { batch, event: placed.event, outcome });
     } catch (error) {
-      // With `awaitsMs`, the event would be sent again when the endpoint accepts another request.
+      // If `awaitsMs` were kept, the event would be sent again when the endpoint accepts another
+      // request.
       const { awaitsMs: _, ...rest } = batch;
       const dueMs = this.#ports.now() + UNPARKED_PAUSE_MS;
       await this.#note(replacing(batch, [{ ...rest, attempts: batch.attempts + 1, dueMs }]));
@@ -407,8 +411,8 @@ function isJudged({ count, attempts, isSuspect }: Batch): boolean {
 }
 
 /**
- * Returns the longest prefix of the events that may share a request, given their group and total
- * size.
+ * Returns the events of one request: the longest prefix of the events that have the same group and
+ * a total size of at most `MAX_BODY_BYTES`.
  */
 function requestEvents(events: readonly PlacedEvent[], format: Format): readonly PlacedEvent[] {
   const formatted = events.filter(({ event }) => format.groupOf(event) !== undefined);

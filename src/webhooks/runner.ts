@@ -21,7 +21,10 @@ import type { Outcome } from "./sender.ts";
 
 /** Maximum number of requests to an endpoint at the same time. */
 const MAX_IN_FLIGHT = 8;
-/** Maximum number of parked events per endpoint. Beyond it, failing events are only retried. */
+/**
+ * Maximum number of parked events per endpoint. If an endpoint has this number, its failing events
+ * are retried but not parked.
+ */
 const MAX_PARKED = 1000;
 /** Pause after a store or feed error. */
 const ERROR_PAUSE_MS = 1000;
@@ -37,10 +40,10 @@ const MAX_SLEEP_MS = 5000;
 const LIVE = "live";
 /** Number of undelivered gaps at which all other events wait until a gap is delivered. */
 const MAX_GAPS = 64;
-/** Stands for the partition in the name of the state that announces gaps. */
+/** Used in place of a partition in the name of the state that announces gaps. */
 const GAPS = "gaps";
 
-/** A batch as it is sent. */
+/** An attempt to send a batch, with the formatted request. */
 export interface Delivery {
   readonly id: string;
   readonly request: FormattedRequest;
@@ -75,10 +78,10 @@ interface RunnerPorts {
   onLeaseLost(): void;
 }
 
-/** A parked event with its source and the receiver's reply. */
+/** A parked event, the form of its request, and the receiver's last reply. */
 export interface ParkedText {
   readonly event: ParkedEvent["event"];
-  /** Id of the request, which each attempt has. */
+  /** Id of the request, which is the same for every attempt. */
   readonly requestId: string;
   readonly format: WebhookFormat;
   readonly isSingle: boolean;
@@ -91,7 +94,7 @@ export interface ParkedText {
   readonly reply: string;
 }
 
-/** A state as it is stored. */
+/** State of a lane in the form in which it is stored. */
 interface StoredState extends PartitionState {
   /** The endpoint's `enabledAtMs` at the time the state was stored. */
   readonly enabledAtMs: number;
@@ -100,20 +103,25 @@ interface StoredState extends PartitionState {
 class LeaseLost extends Error {}
 
 /**
- * Thrown before a request if the runner has stopped or its lease may have expired. Also thrown after
- * a request that was not accepted if the runner has stopped. The result of that request is not
- * recorded.
+ * Thrown before a request if the runner has stopped or its lease may have expired. Also thrown
+ * after a request that was not accepted if the runner has stopped. The result of that request is
+ * not recorded.
  */
 class Stopped extends Error {}
 
-/** The live delivery or a replay: a lane for each partition, and a lane that announces gaps. */
+/**
+ * Lanes of the live delivery or of a replay: one for each partition, and one that announces gaps.
+ */
 interface LaneSet {
   readonly name: string;
   readonly replay: Replay | undefined;
   readonly lanes: readonly Lane[];
   readonly gaps: Lane;
   announcing: Promise<unknown>;
-  /** Resolves when the `gaps` lane has delivered its batches. `undefined` if it has none. */
+  /**
+   * Resolves when the lane `gaps` has delivered its batches. `undefined` if the lane has no
+   * batches.
+   */
   delivering: Promise<void> | undefined;
 }
 
@@ -195,8 +203,8 @@ export class Runner {
   }
 
   /**
-   * Reads the stored state and starts delivering. If a state of the live delivery is damaged, starts
-   * nothing. A replay that has a damaged state is left out.
+   * Reads the stored state and starts delivering. If a state of the live delivery is damaged,
+   * starts nothing. A replay that has a damaged state is not started.
    */
   async start(): Promise<void> {
     const { store } = this.#ports;
@@ -306,7 +314,7 @@ export class Runner {
 
   /**
    * Delivers the announced gaps. The other lanes of the set wait until all gaps are delivered, or
-   * until the receiver has often failed because of a gap (see `isBlockedBy`).
+   * until the event of a gap has failed often enough to be parked (see `isBlockedBy`).
    */
   #runGaps(set: LaneSet): void {
     const { name, gaps, delivering } = set;
@@ -324,7 +332,7 @@ export class Runner {
 
   /**
    * Announces a gap that a lane has found, together with the gaps of the other lanes, in one event.
-   * Returns true if the lane need not wait for such an event, so that it may continue.
+   * Returns true if no announced gap blocks the lane (see `isBlockedBy`).
    */
   #announce(set: LaneSet, partition: number, after: Position): Promise<boolean> {
     const announcement = set.announcing.then(async () => {
@@ -338,7 +346,7 @@ export class Runner {
     return announcement;
   }
 
-  /** Announces the gaps after the positions, except what has already been announced. */
+  /** Announces the gaps after the positions, except the parts that have already been announced. */
   async #announceAll(set: LaneSet, places: readonly Position[]): Promise<void> {
     const { announced = [] } = set.gaps.state;
     const gapsByPartition = await Promise.all(
@@ -359,8 +367,8 @@ export class Runner {
   }
 
   /**
-   * Returns the gap after a position. If a gap after the position has already been announced, it
-   * can have grown since then, and only the events that were lost since then are returned.
+   * Returns the gap after a position. If a gap after the position has already been announced, the
+   * result covers only the events that were lost since that announcement.
    */
   async #gapAfter({ replay, gaps }: LaneSet, partition: number, after: Position) {
     const { types, channels } = this.#endpoint.settings;
@@ -458,8 +466,8 @@ export class Runner {
       }
       const { waitMs: fillMs } = this.#endpoint.settings.batch;
       if (!lane.isFilling) {
-        // Events that the turn did not read were stored after its start, so their wait is measured
-        // from its start.
+        // Events that the turn did not read were stored after its start, so the time for which they
+        // wait is measured from that start.
         fillUntilMs = startedMs + fillMs;
         if (notices === this.#ports.tail.notices(partition)) {
           await this.#guarded(() => lane.flush());
@@ -474,8 +482,8 @@ export class Runner {
   }
 
   /**
-   * Waits for `ms`. If the last turn has read the partition and the lane may form another batch, a
-   * new event ends the wait, unless the endpoint is paused.
+   * Waits for `ms` milliseconds. If the last turn has read the partition and the lane may form
+   * another batch, a new event ends the wait, unless the endpoint is paused.
    */
   async #pause(
     lane: Lane,
@@ -490,7 +498,9 @@ export class Runner {
       await this.#sleep(ms, (wake) => tail.onNumber(partition, 0, wake));
   }
 
-  /** Waits until the partition has an event that the lane delivers, or the settings change. */
+  /**
+   * Waits until the partition has an event that the lane delivers, or until the settings change.
+   */
   async #idle(lane: Lane, partition: number, notices: number): Promise<void> {
     const { tail } = this.#ports;
     if (notices !== tail.notices(partition)) return;
@@ -572,8 +582,8 @@ export class Runner {
         isReplay,
       });
       const verdict = verdictOf(outcome);
-      // A failure may concern an earlier URL, or a request that a stopping node has aborted. The
-      // next runner sends the request again.
+      // While the runner stops, a request may fail because it was aborted or was sent to an earlier
+      // URL. The failure is ignored, and the next runner sends the request again.
       if (this.#isStopping && verdict !== "accepted") throw new Stopped();
       this.#note(outcome, verdict, request);
       return { ...outcome, verdict };
@@ -632,8 +642,8 @@ export class Runner {
       this.#states.set(name, text);
       return this.#writes.run();
     }
-    // The parked event is written separately, because a full disk rejects its write but not those
-    // of the other lanes' states.
+    // The parked event is written separately, because, if the disk is full, only this write is
+    // rejected, and the other lanes' states are still written.
     await this.#write(new Map([[name, text]]), new Map([parked]));
     this.#parked.add(parked[0]);
   }
@@ -680,8 +690,9 @@ export class Runner {
   }
 
   /**
-   * Waits for `ms`, without a limit if it is `IDLE`. `listen` registers a function that ends the
-   * wait, and returns a function that removes it. Resolves to true if a change ended the wait.
+   * Waits for `ms` milliseconds, or without a time limit if `ms` is `IDLE`. `listen` registers a
+   * function that ends the wait, and returns a function that removes it. Resolves to true if a
+   * change ended the wait.
    */
   #sleep(ms: number, listen?: (wake: () => void) => () => void): Promise<boolean> {
     // The runner may have been stopped since the last turn, for example while a state was stored.
@@ -734,9 +745,9 @@ export function acceptedPositions(
 }
 
 /**
- * Returns true if the events after the gaps must wait. They do not wait for a gap that has failed
- * often enough to be parked, because it is parked only if the receiver accepts other events. If
- * there are `MAX_GAPS` gaps, the events wait, because each further loss would add a gap.
+ * Returns true if the events after the gaps must wait. They do not wait for a gap whose event has
+ * failed often enough to be parked, because that event is parked only if the receiver accepts other
+ * events. If there are `MAX_GAPS` gaps, the events wait, because each further loss would add a gap.
  */
 function isBlockedBy(gaps: Lane): boolean {
   const { length } = gaps.state.batches;

@@ -5,7 +5,7 @@ import { connectorCreator, RefusedAddress, type Resolve } from "../outgoing/conn
 import { Outgoing, OutgoingError } from "../outgoing/outgoing.ts";
 import type { AddressRules } from "./addresses.ts";
 
-/** Maximum number of bytes to read from a reply. The rest is discarded with its connection. */
+/** Maximum number of bytes to read from a reply. The connection of a longer reply is closed. */
 const MAX_REPLY_BYTES = 65_536;
 /** Maximum number of bytes of an error reply that are stored with the attempt. */
 const MAX_EXCERPT_BYTES = 1024;
@@ -18,7 +18,7 @@ export interface Outcome {
    * request.
    */
   readonly error: string;
-  /** First KiB of the reply's body if the status is not 2xx. */
+  /** First KiB of the reply's body if the status is not 2xx, otherwise "". */
   readonly reply: string;
   /** Value of the `Retry-After` header, in milliseconds from now. */
   readonly retryAfterMs: number | undefined;
@@ -50,8 +50,8 @@ export function createSender({
   readonly resolve: Resolve;
   readonly timeoutMs: number;
 }): Sender {
-  // The number of connections has no limit, because a webhook must not wait for the replies to other
-  // webhooks with the same host. `MAX_IN_FLIGHT` limits the requests of each webhook.
+  // The number of connections has no limit, because a webhook must not wait for the replies to
+  // other webhooks with the same host. `MAX_IN_FLIGHT` limits the requests of each webhook.
   const outgoing = new Outgoing({
     ...{ timeoutMs, maxReplyBytes: MAX_REPLY_BYTES },
     connector: connectorCreator(

@@ -84,7 +84,10 @@ interface WebhookMetrics {
 }
 
 interface WebhookFigures {
-  /** Returns the time of the oldest event in a batch that has not been accepted yet. */
+  /**
+   * Returns the time of the oldest event in a batch that has not been accepted yet, or `undefined`
+   * if there is no such batch.
+   */
   oldestMs(): number | undefined;
   /** Returns the number of events that have not been accepted yet. */
   lag(): number;
@@ -372,7 +375,8 @@ class WebhookDispatch implements WebhookService {
     const isAccepted = status >= 200 && status < 300;
     const next: ParkedText = { ...parked, attempts: parked.attempts + 1, status, error, reply };
     const change = isAccepted ? undefined : JSON.stringify(next);
-    // Another retry of the event may have been accepted in the meantime. The event is not added again.
+    // If another retry of the event was accepted in the meantime, the event is no longer parked,
+    // and this call does not store it again.
     await store.saveWebhookTexts({ webhookId: id }, { parked: new Map([[eventId, change]]) });
     // The new version makes the delivering node count the parked events again.
     if (isAccepted) await this.#change(id, (unchanged) => unchanged);
@@ -446,7 +450,10 @@ class WebhookDispatch implements WebhookService {
     return message === undefined ? undefined : { refusal: "url_refused", message };
   }
 
-  /** Applies a change to an endpoint on this node. The other nodes read it at their next tick. */
+  /**
+   * Applies a change to an endpoint on this node. The other nodes read the change at their next
+   * tick.
+   */
   async #announce(): Promise<void> {
     this.#tick();
     await this.#ports.onChanged();
@@ -541,8 +548,8 @@ class WebhookDispatch implements WebhookService {
   /**
    * Removes the records of fixed endpoints that no node has had in its configuration for a day. The
    * delay is needed because, while the configuration is being changed, only some of the nodes have
-   * the new one. A process removes nothing in its first hour, because after a stop of more than a
-   * day, a node that has the endpoint may start later.
+   * the new configuration. A process removes nothing in its first hour, because after a stop of
+   * more than a day, a node that has the endpoint may start later.
    */
   async #removeUnseen(stored: readonly StoredWebhook[]): Promise<void> {
     if (performance.now() < SEEN_INTERVAL_MS) return; // time since the start of the process
@@ -617,7 +624,7 @@ class WebhookDispatch implements WebhookService {
           (endpoint) =>
             isActive(endpoint) && endpoint.enabledAtMs === enabledAtMs
               ? { ...endpoint, disabledReason: reason }
-              : { refusal: "webhook_not_found" }, // it was changed meanwhile, and stays enabled
+              : { refusal: "webhook_not_found" }, // the endpoint was changed, and stays enabled
         );
         if (!("refusal" in disabled)) this.#ports.onDisabled(id, reason);
       },

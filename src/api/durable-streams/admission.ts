@@ -42,14 +42,14 @@ export interface AdmittedStream {
   readonly caller: StreamCaller;
   /** Percent-encoded path of the stream's URL. */
   readonly urlPath: string;
-  /** The stream and its writer, if the stream belongs to a channel. Otherwise `undefined`. */
+  /** The stream and its writer, or `undefined` if the stream does not belong to a channel. */
   readonly sent: SentStream | undefined;
 }
 
 export interface Admission {
   /**
-   * Returns an error reply if the caller may not use the stream. Otherwise, remembers the caller
-   * for the other methods and returns `undefined`.
+   * Returns an error reply if the caller may not use the stream. Otherwise, records the caller for
+   * the other methods and returns `undefined`.
    */
   admit(request: HttpRequest, guard: Guard, use: StreamUse): Promise<HttpReply | undefined>;
   streamOf(request: HttpRequest): AdmittedStream;

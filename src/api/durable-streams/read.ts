@@ -156,8 +156,8 @@ export function createReadCalls(ports: ReadPorts) {
   }
 
   /**
-   * Replies to a live read whose cursor has ended. If the viewer may no longer read, checks the
-   * viewer again and returns the error reply from this check, or `unavailable` if it succeeds.
+   * Replies to a live read whose cursor has ended. If the viewer's access was revoked, checks the
+   * viewer again. Returns the error reply of this check, or `unavailable` if the check succeeds.
    */
   async function endReply(request: HttpRequest, why: CursorEnd): Promise<HttpReply> {
     switch (why) {
@@ -191,7 +191,7 @@ async function chargedFor(
   }
 }
 
-/** Waits for the first frames after an offset, for the end of the log, or until `expire`. */
+/** Waits until the first frames after an offset arrive, the log ends, or `expire` is called. */
 class LongPoll {
   readonly outcome: Promise<LogBatch | CursorEnd>;
   readonly #contentType: string;
@@ -226,7 +226,7 @@ class LongPoll {
 
 /**
  * Returns true if the frames contain records for readers. The start of a channel's stream contains
- * none.
+ * no records.
  */
 function hasRecords(pieces: readonly Uint8Array[], contentType: string): boolean {
   return pieces.length > 0 && recordsInPieces(pieces, contentType).length > 0;

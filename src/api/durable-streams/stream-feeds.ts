@@ -14,8 +14,8 @@ import { bodyOf, isTextLog, recordsInPieces } from "./records.ts";
 import { STREAM_REPLY_HEADERS } from "./replies.ts";
 
 /**
- * Number of visits (see `FeedWheel`) after which a feed ends. They take about a minute. The reader
- * then reconnects.
+ * Number of visits (see `FeedWheel`) after which a feed ends. `MAX_VISITS` visits take about a
+ * minute. The reader then reconnects.
  */
 const MAX_VISITS = 4;
 

@@ -193,7 +193,10 @@ export function createWriteCalls({ logs, channelLogs, admission }: WritePorts) {
     };
   }
 
-  /** Returns the refusal, if any, that takes precedence over the error for an invalid body. */
+  /**
+   * Returns the refusal that takes precedence over the error for an invalid body. Returns
+   * `undefined` if there is no such refusal.
+   */
   async function otherRefusal(
     { name }: AdmittedStream,
     contentType: string | undefined,

@@ -1,6 +1,7 @@
 // Counts failed logins in Redis, so that all nodes share the counts. Each key has one HASH, which
-// stores the number of failures, and the end and length of the key's time window. A node's estimate of Redis' time decides whether
-// a window has ended. Redis expires the HASH later, to free its memory.
+// stores the number of failures, and the end and length of the key's time window. A node's estimate
+// of Redis' time decides whether a window has ended. Redis expires the HASH later, to free its
+// memory.
 
 import { createHash } from "node:crypto";
 import type { Clock, Throttle } from "../../broker/ports.ts";
@@ -11,7 +12,7 @@ const ADD = loadScript(new URL("./lua/throttle_add.lua", import.meta.url));
 
 /**
  * Time for which a HASH outlives its window. The nodes' estimates of Redis' time differ by less
- * than this.
+ * than this time.
  */
 const CLOCK_TOLERANCE_MS = 60_000;
 
@@ -24,7 +25,7 @@ export function createRedisThrottle(link: RedisLink, clock: Clock): Throttle {
       const reply = await link.call("hmget", keyOf(key), "count", "ends", "window");
       const [count = 0, ends = 0, windowMs = 0] = (reply as unknown[]).map(Number); // HMGET's reply
       const remainingMs = ends - clock();
-      // A window that ends later than a new one would was started before the clock was set back.
+      // If a window ends later than a new window would, it began before the clock was set back.
       const isFromLaterClock = windowMs > 0 && remainingMs > windowMs + CLOCK_TOLERANCE_MS;
       if (remainingMs <= 0 || isFromLaterClock) return { count: 0, retryAfterS: 0 };
       return { count, retryAfterS: Math.ceil(remainingMs / 1000) };

@@ -261,8 +261,8 @@ interface ListContent {
   readonly version: number;
   readonly toJson: SyncedJson;
   /**
-   * True to include further conversations, without messages, after `MAX_RECENTS_LENGTH` is reached.
-   * If false, the list ends there.
+   * True if the list continues, without messages, after `MAX_RECENTS_LENGTH` is reached. If false,
+   * the list ends at that point.
    */
   readonly isWhole: boolean;
   /**

@@ -63,7 +63,10 @@ export function createWukongimDialect(ports: WukongimPorts, maxSubscribers: numb
 
 // --- Replies -------------------------------------------------------------------------------------
 
-/** HTTP statuses of the broker's errors that this dialect keeps. All other statuses become 400. */
+/**
+ * HTTP statuses that this dialect keeps in replies about the broker's errors. All other statuses
+ * become 400.
+ */
 const KEPT_STATUSES: ReadonlySet<number> = new Set([400, 401, 429, 500, 503]);
 
 function statusOf(code: ErrorCode): number {
@@ -444,8 +447,8 @@ function sendBatchRow(
 }
 
 /**
- * Creates the row of `/message/send`. A command without a channel is sent to each of its
- * subscribers.
+ * Creates the row of `/message/send`. A command without a channel is sent to each uid in
+ * `subscribers`.
  */
 function sendRow(
   { messages, explain, events }: SendPorts,

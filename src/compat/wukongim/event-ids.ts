@@ -4,8 +4,8 @@
 //
 //     <event_type>/<visibility>/<message id>/<occurred_at>/<event_id>
 //
-// Both numbers are in base 36, and each may be empty. The stores recognise retries by the last part
-// (`givenEventId`). Pure functions.
+// The message id and the time are in base 36, and each of them may be empty. The stores recognise
+// retries by the last part (`givenEventId`). Pure functions.
 
 import { COMPOSED_EVENT_ID } from "../../broker/stream-event.ts";
 

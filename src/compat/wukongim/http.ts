@@ -14,7 +14,7 @@ interface HttpSettings {
 interface HttpParts {
   readonly dialect: Dialect;
   readonly moreRows: readonly ApiRoute[];
-  /** The same rows in the `jindou` dialect, for calls that request it. */
+  /** The rows of `moreRows` in the `jindou` dialect, for calls that request this dialect. */
   readonly plainMoreRows: readonly ApiRoute[];
 }
 

@@ -15,7 +15,10 @@ import type { ClientEvent } from "./stream-lane.ts";
 /** Newest version of WuKongIM's protocols, also used for a connect without a version. */
 const NEWEST_VERSION = 5;
 const MAX_UINT32 = 0xffff_ffff;
-/** Error codes of a failed send that become an error response. All other codes become a result. */
+/**
+ * Error codes for which the reply to a failed send is an error response. For all other codes, the
+ * reply is a result.
+ */
 const BAD_REQUESTS: ReadonlySet<ErrorCode> = new Set<ErrorCode>(["bad_request", "malformed_frame"]);
 
 /** Fields that are echoed for a request that could not be read. */

@@ -262,7 +262,7 @@ interface EventOfLane extends Omit<EventFields, "messageId"> {
   /** `type` in lower case. */
   readonly kind: string;
   readonly lane: string;
-  /** Text of a delta or a snapshot, or "" for other events. */
+  /** Text of a delta or a snapshot, "" for other events. */
   readonly text: string;
   /** JSON text of the payload as it appeared in the request [decisions: A payload's text]. */
   readonly payload: string | undefined;
@@ -304,8 +304,8 @@ function visibilityOf({ visibility = "" }: EventBody): "" | "public" {
 }
 
 /**
- * Returns the time of an event, or 0 if it cannot be in milliseconds. The event then gets the time
- * at which it is accepted.
+ * Returns the time of an event, or 0 if the value cannot be a time in milliseconds. The event then
+ * gets the time at which it is accepted.
  */
 function timeOf({ occurred_at: timeMs = 0 }: EventBody): number {
   return timeMs >= 0 && timeMs <= MAX_TIME_MS ? timeMs : 0;

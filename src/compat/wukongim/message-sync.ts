@@ -306,8 +306,8 @@ export function syncedJsonWith(isWukongim: boolean): SyncedJson {
 
 interface StreamView {
   /**
-   * True in the `wukongim` dialect. A stream that was closed with end data then has this data as
-   * its `error`, and an imported message has its source id as `message_id`.
+   * True if the message is read in the `wukongim` dialect. A stream that was closed with end data
+   * then has this data as its `error`, and an imported message has its source id as `message_id`.
    */
   readonly isWukongim: boolean;
   readonly hasText: boolean;

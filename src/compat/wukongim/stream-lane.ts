@@ -65,7 +65,9 @@ interface LaneEvent {
   readonly seq: number;
   readonly status: LaneStatus;
   readonly visibility: string;
-  /** JSON text, which is copied. Omitted from the event's data if `undefined`. */
+  /**
+   * JSON text that is copied into the event's data. If it is `undefined`, the data has no payload.
+   */
   readonly payload: string | undefined;
 }
 
@@ -276,8 +278,8 @@ interface StoredEvent {
 }
 
 /**
- * Returns the stored events of a stream: its end and its completion, or an empty list while it is
- * open.
+ * Returns the stored events of a stream that has ended: its end and its completion. Returns an
+ * empty list while the stream is open.
  */
 export function storedEvents(stream: StreamSnapshot): readonly StoredEvent[] {
   if (stream.state === "active") return [];

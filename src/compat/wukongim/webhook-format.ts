@@ -27,8 +27,8 @@ export function createWukongimFormat(compressAbove: number): Format {
       // A message that has been removed lacks the fields that the bodies need.
       if (data.gone === 1) return undefined;
       if (type === "message.stored" || type === "command.sent") return "msg.notify";
-      // A request contains the users of one message: all of them, unless a batch ends between two
-      // pages of users.
+      // A request contains users of one message. It contains all of them, unless a batch ends
+      // between two pages of users.
       if (type === "message.unreached") return `${OFFLINE} ${data.message_id}`;
       if (type === "session.opened" || type === "session.closed") return "user.onlinestatus";
       return undefined;

@@ -1,6 +1,6 @@
 -- Creates a migration's record, unless a node has sent a heartbeat since the caller began to watch
--- the nodes. Nodes that have not sent one since then are dead and are removed, in the same way as
--- in heartbeat.lua. A node that starts later finds the record after its first heartbeat.
+-- the nodes. Nodes without a heartbeat since then are dead and are removed, in the same way as in
+-- heartbeat.lua. A node that starts later finds the record after its first heartbeat.
 --
 -- KEYS  record        HASH, see record.ts
 --       beats, nodes  see heartbeat.lua

@@ -17,8 +17,8 @@ export class Batch {
   }
 
   /**
-   * Adds a response if the request has one. Returns the list to send, or `[]` if there is nothing
-   * to send now.
+   * Adds the response to a request, or `undefined` for a request without a response. Returns the
+   * list to send, or `[]` if no list must be sent now.
    */
   answer(response: string | undefined): string | readonly [] {
     this.#expected -= 1;

@@ -1,7 +1,7 @@
 // Reads a client's first message without parsing its resume points. The time this takes depends
-// only on the message's size. `JSON.parse` can take 10 ms for a malicious message, so only a short
-// message with few names is parsed [decisions: Limits that hold under attack, Before a credential
-// is known].
+// only on the message's size. `JSON.parse` can take 10 ms for a malicious message, so a message is
+// parsed only if it is within `MAX_GREETING_BYTES` and `MAX_NAMES` [decisions: Limits that hold
+// under attack, Before a credential is known].
 
 import { type Document, parseDocument, splitDocuments } from "./documents.ts";
 
@@ -81,7 +81,10 @@ export function scanFirstMessage(data: Uint8Array): FirstMessage | undefined {
   return { document: parseDocument(document.bytes), resumeText };
 }
 
-/** Returns the end of a list, or `undefined` if it has too many levels, objects or lists. */
+/**
+ * Returns the end of a list, or `undefined` if it has more than `maxDepth` levels, or more than
+ * `MAX_BRACKETS` objects and lists.
+ */
 function endOfList(data: Uint8Array, from: number, maxDepth: number): number | undefined {
   let depth = 0;
   let brackets = 0;

@@ -378,8 +378,8 @@ function readHead(bytes: Uint8Array): Pick<OpenRequest, "id" | "method"> {
 }
 
 /**
- * Returns the value of a short field, or `undefined` if it is absent, too long, invalid or possibly
- * cut off.
+ * Returns the value of a short field. Returns `undefined` if the field is absent, too long or
+ * invalid, or if its end may be missing.
  */
 function shortField(object: string, name: string): unknown {
   try {

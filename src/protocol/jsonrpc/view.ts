@@ -31,11 +31,13 @@ export interface View {
   /** True if clients acknowledge messages and expect unacknowledged messages to be sent again. */
   readonly acknowledges: boolean;
   readonly methods: ReadonlyMap<string, Method>;
-  /** Id of an error response to a request without a valid id, `undefined` to leave it out. */
+  /**
+   * Id of an error response to a request without a valid id. `undefined` if the response has no id.
+   */
   readonly unknownId: string | undefined;
   /** Returns the part of the request's params that its response repeats. */
   remember(operation: Operation, params: Params): unknown;
-  /** Returns true if the error is reported in a result, false if in an error response. */
+  /** Returns true if the error is reported in a result, false if it is in an error response. */
   isResult(code: ErrorCode, method: string): boolean;
   /** Returns the `result` of a response, or `undefined` if the form has no such response. */
   result(reply: Reply, request: RequestFacts): object | undefined;

@@ -20,7 +20,7 @@ import { decodeUtf8 } from "../../lib/utf8.ts";
 import { FLAG_BITS, MAX_UINT32, STREAM_STATES } from "./ops.ts";
 import type { FrameReader } from "./reader.ts";
 
-/** Limit for fields that need none, because a client trusts its server. */
+/** Limit for fields that need no limit, because a client trusts its server. */
 export const ANY = MAX_UINT32;
 
 export interface ServerFrameContext {

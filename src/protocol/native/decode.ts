@@ -44,7 +44,7 @@ interface RequestContext {
   readonly ref: Ref;
 }
 
-/** Returns a decoder. Its operations do not refer to the frame's memory. */
+/** Returns a decoder. The decoded operations do not refer to the frame's memory. */
 export function createDecoder(limits: RequestLimits): (data: Uint8Array) => Operation {
   const copier = new PayloadCopier();
   return (data) => {

@@ -1,5 +1,5 @@
-// Encodes the frames that contain messages or conversations, and SENDACK, on the server. Every
-// message needs them, so they are written in one pass without intermediate arrays.
+// Encodes the frames that contain messages or conversations, and SENDACK, on the server. Such
+// frames are sent for every message, so they are written in one pass without intermediate arrays.
 
 import {
   type ChannelRef,

@@ -3,7 +3,7 @@
 // each operation. Every frame is one MessagePack array with these fields:
 //
 //   op      uint            number of the operation, reply or push
-//   ref     uint or nil     number that the client chose for the request; nil or 0: none
+//   ref     uint or nil     number that the client chose for the request; nil or 0 if there is none
 //   ...     fields          in the order of the operation; later versions add fields at the end
 
 import type { StreamState } from "../../broker/model.ts";
@@ -56,7 +56,7 @@ export const REPLY_OPS = {
   error: 91,
 } as const;
 
-/** Numbers of pushes. Unused: 87 to 89 and 93 to 127. */
+/** Numbers of pushes. The numbers 87 to 89 and 93 to 127 are unused. */
 export const PUSH_OPS = {
   message: 80,
   messages: 81,

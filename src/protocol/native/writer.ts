@@ -18,7 +18,10 @@ export function textBytes(text: string): number {
   return text.length * 3 + 5;
 }
 
-/** Writes one frame at a time: `begin`, then its values, then `end`. */
+/**
+ * Writes one frame at a time. For each frame, `begin` is called, then its values are written, then
+ * `end` is called.
+ */
 export class FrameWriter {
   #bytes: Uint8Array;
   #start: number;
@@ -48,8 +51,8 @@ export class FrameWriter {
       throw new RangeError("The frame is larger than the maxBytes of begin()");
     if (bytes.length <= SLAB_BYTES || end - start > bytes.length / 2)
       return bytes.subarray(start, end);
-    // `begin` reserved three bytes per character, which is usually far too many. The frame is
-    // copied, because a retained frame would keep all the reserved memory.
+    // `begin` reserved three bytes per character, which is usually far more than needed. The frame
+    // is copied, because a retained frame would keep all the reserved memory.
     this.#bytes = NO_BYTES;
     this.#offset = 0;
     return bytes.slice(start, end);

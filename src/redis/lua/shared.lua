@@ -10,9 +10,9 @@ local MAX_ID = 9007199254740991 -- 2^53 - 1. Higher numbers are not exact.
 -- Redis formats it itself, at more than twice the cost.
 local function int(n) return string.format('%d', n) end
 
--- Lets the rest of a script write even if Redis is full, because Redis rejects only those writes of
--- a script that precede its first command that frees memory. `key` is any key of the script. Used
--- before writes that end, continue or remove something.
+-- Lets the rest of a script write even if Redis is full, because Redis rejects writes of a script
+-- only until the script has called a command that frees memory. `key` is any key of the script.
+-- Used before writes that end, continue or remove something.
 local function write_when_full(key) redis.call('UNLINK', key .. ':none') end
 
 local function message_ms(id) return EPOCH + math.floor(id / 4096) end
@@ -40,8 +40,8 @@ end
 -- Reserves `count` ids (at most 64) from the counter at `key` and returns the first one. Each
 -- following id is the `next_id` of the previous one. Fails and reserves nothing if an id would be
 -- higher than MAX_ID.
---   now  Unix ms at the time of the call, not when the message was queued: after a fail-over that
---        lost messages, new ids must be higher than the lost ones
+--   now  Unix ms at the time of the call, not when the message was queued, because new ids
+--        must be higher than the ids of messages that a fail-over lost
 local function reserve_ids(key, bucket, now, count)
   local first = next_id(0, bucket, now)
   local former = redis.call('SET', key, int(first + count - 1), 'GET') or '0'
@@ -73,7 +73,8 @@ local function records_frame(pub, seq, offset, cut_index, max_data, head, log_fr
   return struct.pack('>BBddddI4I2', 2, 10, pub, seq, offset, cut_index, max_data, #head) .. head .. log_frame
 end
 
--- Encodes one user's copy of a command. `origin` is the session that is not sent the push, or ''.
+-- Encodes one user's copy of a command. `origin` is the session that gets no push. It is
+-- '' if all sessions get the push.
 local function command_frame(id, seq, record, uid, origin)
   return struct.pack('>BBddI4', 2, 5, id, seq, #record) .. record .. struct.pack('>I2', #uid) .. uid .. origin
 end

@@ -335,7 +335,7 @@ interface BinaryRow {
   readonly value: Buffer;
 }
 
-/** Decoded entry of a dedupe table: the first message. Retries get its result. */
+/** Decoded entry of a dedupe table: the first message, whose result is returned for retries. */
 export interface FirstRow {
   readonly fromUid: string;
   readonly clientMsgNo: string;

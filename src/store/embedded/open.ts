@@ -74,7 +74,7 @@ import {
 } from "./steps/users.ts";
 import { createWebhooks } from "./steps/webhooks.ts";
 
-/** Minimum time between two reports about stored data that cannot be read, for each kind of data. */
+/** Minimum time between two reports about the same kind of unreadable stored data. */
 const UNREADABLE_REPORT_INTERVAL_MS = 60_000;
 
 export interface EmbeddedOptions {
@@ -94,7 +94,7 @@ export interface EmbeddedOptions {
   readonly inboxTtlS: number;
   /**
    * Limits on logs. If omitted, logs have no limits. Only tests, benchmarks and the migration omit
-   * it.
+   * the limits.
    */
   readonly logs?: LogLimits;
   /** True if banned accounts cannot log in. */
@@ -117,7 +117,7 @@ export interface EmbeddedOptions {
   /** Called when the disk has no space left for new data, and when it has space again. */
   readonly onDiskChange?: (isFull: boolean, freeBytes: number) => void;
   readonly onNotice?: (facts: object, what: string) => void;
-  /** Time between checkpoints. Only tests and benchmarks set it and the next two options. */
+  /** Time between checkpoints. Only tests and benchmarks set this option and the next two. */
   readonly checkpointMs?: number;
   readonly maxMemtableRecords?: number;
   readonly segmentBytes?: number;
@@ -129,13 +129,13 @@ export interface EmbeddedOptions {
 export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
 
 /**
- * Time between checkpoints. A longer interval makes a restart after a crash slower, and a shorter one
- * stores fewer messages per row.
+ * Time between checkpoints. A longer interval makes a restart after a crash slower. A shorter
+ * interval stores fewer messages per row.
  */
 const CHECKPOINT_MS = 1000;
-/** Fraction of the limits on logs and streams in memory from which checkpoints are more frequent. */
+/** Fraction of the memory limits of logs and streams at which checkpoints become more frequent. */
 const FILLING_SHARE = 1 / 4;
-/** Maximum number of records in the memtable. A record takes more memory than is counted for it. */
+/** Maximum number of records in the memtable. A record takes more memory than `bytes` counts. */
 const MAX_MEMTABLE_RECORDS = 500_000;
 /**
  * Size of a WAL segment. It equals the default of `maxMemtableBytes`, so that usually one or two
@@ -228,7 +228,8 @@ function rollsBackOnKill(): boolean {
 }
 
 /**
- * Releases the folder. If this fails, the next start finds that the owner has ended and ignores it.
+ * Releases the folder. If the release fails, the next start finds that the owner has ended and
+ * ignores the owner's row.
  */
 async function releaseFolder(
   { path, onError }: EmbeddedOptions,

@@ -155,7 +155,8 @@ export function createOperations({
 
   const queue = new TurnQueue<QueuedOperation>({ link, maxPendingBytes, run: send });
   return {
-    // Asynchronous, so that a full queue rejects like every other failure.
+    // The function is asynchronous, so that a full queue causes a rejection like every other
+    // failure.
     async run({ bucket, key }, draft) {
       const operation = new QueuedOperation(key, draft);
       queue.add(bucket, operation);

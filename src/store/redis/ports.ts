@@ -66,8 +66,9 @@
 //   messageIds      STRING   newest message id of the bucket       on a Redis Cluster
 //   activeStreams   ZSET     <channel key>\n<clientMsgNo>, scored  if streams are active
 //                            by a time that is not later than the
-//                            last event: a check for silence
-//                            renews it (`library/streams.lua`)
+//                            last event. A check for silence
+//                            updates this time
+//                            (`library/streams.lua`)
 //   due             ZSET     channel key, scored by the time when  for each channel with a log
 //                            its log must be reclaimed next, +inf
 //                            if no limit currently requires it
@@ -113,8 +114,8 @@
 //
 //   key or field    type     content                               present
 //   devices         HASH     flag: device (`users.ts`)             if a device is registered, and
-//                                                                  for a while after all are logged
-//                                                                  out
+//                                                                  for `logoutMs` after all devices
+//                                                                  are logged out
 //     ban           1                                              if the account is banned
 //   groups          HASH     group id: Unix seconds when it was    for at least all groups of the
 //                            last added to this index              user
@@ -146,10 +147,10 @@
 //   inboxShares     ZSET     uid, scored by the number of the      like inboxSenders; absent after
 //                            user's copies                         a migration until the first use
 //   inboxOrder      ZSET     <length of the uid>:<uid>:<inboxSeq   if users sent copies; lacks only
-//                            with 15 digits>, all scored 0; the    copies of backends that are older
-//                            uid is empty for a backend            than all copies of users
-//   inboxListed     STRING   time: `inboxDue` has the user with    on a Redis Cluster, if the user is
-//                            this score, or a lower one             in `inboxDue`
+//                            with 15 digits>, all scored 0; the    backend copies that are older
+//                            uid is empty for a backend            than all copies from users
+//   inboxListed     STRING   time; the score of the user in        on a Redis Cluster, if the user
+//                            `inboxDue` is not higher               is in `inboxDue`
 //   inboxIds        ZSET     messageId, scored by the time when    for an hour after a copy was put
 //                            a pending copy was put into the inbox
 //   topic                    publish/subscribe channel of the      no key
@@ -198,7 +199,7 @@ export interface RedisStoreLimits {
   readonly maxStreamBytes: number;
   /**
    * Maximum number of bytes of one event that viewers are shown, in streams created through the
-   * Durable Streams protocol. The default is that of `streams.maxDataBytes`.
+   * Durable Streams protocol. The default is the default of `streams.maxDataBytes`.
    */
   readonly maxStreamDataBytes?: number;
   readonly maxInbox: number;
@@ -219,8 +220,8 @@ export interface RedisStorePorts {
   readonly onError: (error: unknown, what: string) => void;
   readonly unreadable: UnreadableRecords;
   /**
-   * Optional events that this node writes. `setDemand` and `switchFeed` change this object. Without
-   * it, the node writes no optional events.
+   * Optional events that this node writes. `setDemand` and `switchFeed` change this object. If the
+   * object is absent, the node writes no optional events.
    */
   readonly demand?: { -readonly [Name in keyof EventDemand]: EventDemand[Name] } | undefined;
   /** See `ReplicationBarrier.wait`. Returns `undefined` if no replicas are required. */

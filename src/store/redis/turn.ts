@@ -17,7 +17,10 @@ export interface Operation {
    * Operations with the same `order` keep their order. `undefined` if the order does not matter.
    */
   readonly order: string | undefined;
-  /** True if a full Redis accepts the operation. It shares a call only with others of its kind. */
+  /**
+   * True if Redis accepts the operation even when its memory is full. Such an operation never
+   * shares a call with operations that a full Redis rejects.
+   */
   readonly isFreeing?: boolean;
   /** Time at which the operation was created (`performance.now()`). */
   readonly sinceMs: number;
@@ -103,7 +106,7 @@ export class TurnQueue<Item extends Operation> {
 
   /**
    * Rejects operations that have waited for half of the timeout, because the server needs the other
-   * half. Also rejects queued operations that must not overtake them.
+   * half. Also rejects queued operations that must not overtake the rejected ones.
    */
   #rejectLate(queue: Queue<Item>): void {
     const lastMs = performance.now() - this.#ports.link.settings.timeoutMs / 2;
@@ -118,7 +121,10 @@ export class TurnQueue<Item extends Operation> {
     this.#fail(takeFollowers(queue, orders), error);
   }
 
-  /** Sends a batch. On failure, also rejects queued operations that must not overtake the batch. */
+  /**
+   * Sends a batch. If the call fails, also rejects queued operations that must not overtake the
+   * batch.
+   */
   async #send(queue: Queue<Item>, batch: Batch<Item>): Promise<void> {
     const { operations } = batch;
     try {
@@ -194,7 +200,10 @@ function isInFlight(
   return false;
 }
 
-/** Takes the operations with these orders, which must not overtake the failed operations. */
+/**
+ * Takes the waiting operations with these orders, because they must not overtake the failed
+ * operations.
+ */
 function takeFollowers<Item extends Operation>(
   queue: Queue<Item>,
   orders: ReadonlySet<string>,

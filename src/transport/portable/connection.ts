@@ -1,6 +1,6 @@
-// One accepted connection: its addresses, and its requests one after the other. Requests that
-// arrive together are handled in order if each reply is synchronous. A request that arrives while
-// an asynchronous reply is pending closes the connection, as with uWebSockets.js.
+// One accepted connection. Stores its addresses and handles its requests one after the other.
+// Requests that arrive together are handled in order if each reply is synchronous. A request that
+// arrives while an asynchronous reply is pending closes the connection, as with uWebSockets.js.
 
 import { STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
@@ -20,7 +20,7 @@ const LINGER_MS = 10_000;
 export class PortableConnection implements DriverConnection, ResponseOwner {
   readonly address: ArrayBuffer;
   proxiedAddress = new ArrayBuffer(0);
-  /** The decrypted stream with TLS, otherwise the socket. */
+  /** The decrypted stream if the connection uses TLS, otherwise the socket. */
   stream: Socket;
   readonly #socket: Socket;
   #onFirstRequest: (() => void) | undefined;

@@ -1,5 +1,5 @@
-// The portable driver: `node:http` and `ws`, on every platform that Node.js supports. It is slower
-// than uWebSockets.js, and its parser supports more of HTTP, such as trailers.
+// The portable driver uses `node:http` and `ws`, and runs on every platform that Node.js supports.
+// It is slower than uWebSockets.js, and its parser supports more of HTTP, such as trailers.
 
 import { createRequire } from "node:module";
 import type { Driver } from "../driver.ts";

@@ -68,7 +68,9 @@ export class PortableResponse implements DriverResponse {
     return this.#phase !== "open";
   }
 
-  /** True until Node.js has written the whole reply and separated it from the stream. */
+  /**
+   * True while the response is attached to the stream: until Node.js has written the whole reply.
+   */
   get hasStream(): boolean {
     return this.#res.socket !== null;
   }

@@ -1,4 +1,4 @@
-// One listening address of the portable driver: `node:http` parses requests, `ws` serves client
+// One listening address of the portable driver: `node:http` parses requests, and `ws` serves client
 // sockets. State: the open connections, responses and sockets of the address.
 
 import {
@@ -150,7 +150,7 @@ export class PortableServer implements DriverServer {
     const context = { behaviour, topics: this.#topics, turnEnd: this.#turnEnd, sockets };
     this.#http.on("upgrade", (req: IncomingMessage, stream: Socket, head: Buffer) => {
       const connection = this.#byStream.get(stream);
-      // `ws` would not open a socket whose peer has already ended it.
+      // `ws` would not open a socket that its peer has already ended.
       if (connection === undefined || !stream.readable || !stream.writable)
         return void stream.destroy();
       const { response: previous } = connection;

@@ -28,9 +28,9 @@ const TICK_MS = 1000;
 interface Arrival {
   readonly socket: Socket;
   readonly peer: string;
-  /** Address in the PROXY header, or `""` without a header. */
+  /** Address in the PROXY header, or `""` if there is no header. */
   proxied: string;
-  /** Stops counting the connection as one that has not sent anything yet. */
+  /** Releases the slot that `SocketLimits` counts for a connection without a request. */
   readonly release: () => void;
 }
 

@@ -21,10 +21,10 @@ export interface TcpSocketContext {
 
 /**
  * Close code if the peer closed the connection. Over TCP, there are no close frames that could
- * contain one.
+ * contain a code.
  */
 const ABNORMAL = 1006;
-/** Time for which a peer may keep a connection open that the server has ended. */
+/** Time for which a peer may keep open a connection that the server has ended. */
 const CLOSE_TIMEOUT_MS = 5000;
 
 export class TcpSocket implements DriverSocket<SocketData>, Subscriber, TurnTask {
@@ -71,7 +71,10 @@ export class TcpSocket implements DriverSocket<SocketData>, Subscriber, TurnTask
     this.deliver(bufferOf(frame));
   }
 
-  /** Does not count frames that wait only for the end of the turn. */
+  /**
+   * Returns the number of bytes that wait for the peer. Frames that wait only for the end of the
+   * turn are not counted.
+   */
   getBufferedAmount(): number {
     return this.#writer.isBlocked ? this.#writer.unwrittenBytes : 0;
   }
@@ -116,8 +119,8 @@ export class TcpSocket implements DriverSocket<SocketData>, Subscriber, TurnTask
   }
 
   /**
-   * Queues frames until the end of the turn, or until a slow peer has read the frames before them.
-   * Drops a peer with too many unread bytes.
+   * Queues frames until the end of the turn, or until a slow peer has read the earlier frames.
+   * Drops the peer if its unread bytes would exceed `maxUnreadBytes`.
    */
   deliver(frames: Buffer): void {
     if (this.#isClosed) return;

@@ -1,5 +1,5 @@
-// The driver on uWebSockets.js: fan-out and parsing in C++. The library is imported only here, and
-// only when the driver is loaded.
+// Driver that uses uWebSockets.js, which does fan-out and parsing in C++. The library is imported
+// only here, and only when the driver is loaded.
 
 import type {
   AppOptions,

@@ -5,7 +5,7 @@ export interface Machine {
   readonly node: string;
   readonly platform: string;
   readonly arch: string;
-  /** glibc version, or `undefined` if the system has a different C library or needs none. */
+  /** glibc version. `undefined` if the system does not use glibc. */
   readonly glibc: string | undefined;
 }
 

@@ -15,7 +15,10 @@ interface AgreementPorts {
   readonly timings: Timings;
   readonly settings: SharedSettings;
   readonly acceptsNewTimings: boolean;
-  /** Called when the timings in use have changed. `areEqual` is false while nodes differ. */
+  /**
+   * Called when the timings in use have changed. `areEqual` is false while the timings of nodes
+   * differ.
+   */
   readonly onChange?: (timings: Timings, areEqual: boolean) => void;
   readonly onDifferences?: (differences: readonly Difference[]) => void;
 }

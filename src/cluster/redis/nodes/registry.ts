@@ -62,7 +62,7 @@ type HeartbeatReply =
   | {
       readonly verdict: "ok";
       readonly live: LiveNodes;
-      /** Empty unless the heartbeat was an incarnation's first. */
+      /** Settings of the live nodes. Empty unless it was the incarnation's first heartbeat. */
       readonly settings: ReadonlyMap<Incarnation, SharedSettings>;
       readonly redisMs: number;
     };
@@ -273,13 +273,13 @@ export class Registry {
   }
 
   /**
-   * Returns true if the incarnation is live. Reads again if it is not found, because the first read
-   * may join a heartbeat that was already in progress.
+   * Returns true if the incarnation is live. Sends a second heartbeat if the incarnation is not
+   * found, because the first call may join a heartbeat that was already in progress.
    */
   async #lookUp(incarnation: Incarnation): Promise<boolean> {
     for (let attempt = 0; attempt < 2; attempt++) {
       await this.refresh();
-      this.assertLiving(); // otherwise, the list of live nodes is an old one
+      this.assertLiving(); // otherwise, the list of live nodes is outdated
       if (this.#live.has(incarnation)) return true;
     }
     this.#knownDead.set(incarnation, true);
@@ -295,7 +295,7 @@ export class Registry {
 
   /**
    * Enters the cluster. If the node id is `taken` and this node was live before, its status becomes
-   * `evicted`, and its next heartbeat tries again.
+   * `evicted`, and the next heartbeat tries to enter again.
    */
   async #enter(): Promise<HeartbeatReply["verdict"]> {
     const verdict = await this.#exchange(this.#nextIncarnation, "enter");

@@ -21,7 +21,10 @@ interface CatchUpQueuePorts {
 const MAX_CONCURRENT = 64;
 /** Maximum number of channels whose positions are read together. Such a read takes Redis 0.3 ms. */
 const CHANNELS_PER_READ = 50;
-/** Maximum number of these reads in progress per bucket. The limit leaves room for other calls. */
+/**
+ * Maximum number of reads of positions in progress per bucket. The limit leaves room for other
+ * calls.
+ */
 const MAX_BEGIN_READS = 4;
 const RETRY_MS = 100;
 const MAX_RETRY_MS = 2000;
@@ -58,8 +61,8 @@ export class CatchUpQueue {
 
   /**
    * Runs a catch-up whose reads start after this call. Resolves when the catch-up is done or the
-   * sequencer is closed, after the first permanent error, or after `MAX_WAIT_MS` without Redis.
-   * Never rejects.
+   * sequencer is closed, after the first permanent error, or after Redis was unreachable for
+   * `MAX_WAIT_MS`. Never rejects.
    */
   catchUp(sequencer: Sequencer): Promise<void> {
     const existing = this.#running.get(sequencer);
@@ -210,8 +213,8 @@ class RunningCatchUp {
   }
 
   /**
-   * Waits until the next retry. Releases the callers of `catchUp`: at once, or after `MAX_WAIT_MS`
-   * of failures if Redis is unreachable.
+   * Waits until the next retry. Also releases the callers of `catchUp`. If Redis is unreachable,
+   * releases them only after reads have failed for `MAX_WAIT_MS`.
    */
   async waitForRetry(isAway: boolean): Promise<void> {
     this.needsRead = true;

@@ -33,7 +33,7 @@ export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<
       sequencer.deliverStream(snapshot);
   for (const { clientMsgNo } of position.otherStreams)
     if (!delivered.hasStream(clientMsgNo)) await readStream(sequencer, feed, clientMsgNo);
-  // The reads above did not set it if the newest message has expired.
+  // The reads above did not set `headSeq` to this value if the newest message has expired.
   delivered.headSeq = position.headSeq;
   sequencer.goLive(position.publicationSeq);
 }
@@ -60,8 +60,9 @@ export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Prom
 }
 
 /**
- * Sets a new sequencer of a group to the group's current position. Earlier messages are left to the
- * store, although some of them may have arrived after the subscription.
+ * Sets a new sequencer of a group to the group's current position. Earlier messages are not
+ * delivered and must be read from the store, although some of them may have arrived after the
+ * subscription.
  */
 export function begin(sequencer: Sequencer, position: ChannelPosition): void {
   sequencer.confirmId(position.lastId);

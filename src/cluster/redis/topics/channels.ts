@@ -25,8 +25,8 @@ interface ChannelsPorts {
 }
 
 /**
- * Maximum age of a group message at the time the node subscribes to its topic. Older messages are
- * not delivered.
+ * Maximum age of a group message at the time the node subscribes to the group's topic. Older
+ * messages are not delivered.
  */
 const MAX_MESSAGE_AGE_MS = 5000;
 const MAX_CLOCK_SKEW_MS = 1000;
@@ -194,8 +194,8 @@ export class Channels {
   }
 
   /**
-   * Resumes the sequencer. If any topics of its users are still lost, lists it under these topics
-   * instead.
+   * Resumes the sequencer. If topics of the channel's users are still lost, lists the sequencer
+   * under these topics instead.
    */
   #resume(sequencer: Sequencer, topic: Subscription): void {
     const lostTopics = this.#topicsOf(sequencer.key).filter(isLost);

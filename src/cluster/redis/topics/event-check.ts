@@ -112,8 +112,8 @@ const CHECKS: Readonly<Record<ClusterEvent["kind"], Check>> = {
     ...{ from: isOffset, tail: isOffset, frame: absentOr(isSmall) },
     closed: absentOr(oneOf("closed", "stopped", "cancelled", "interrupted")),
   }),
-  removal: () => false, // is an ordered publication
-  // These two are created by the node itself and never published.
+  removal: () => false, // removals are ordered publications
+  // The next two kinds are created by the node itself and never published.
   missed: () => false,
   head: () => false,
 };

@@ -1,6 +1,6 @@
-// Routes received frames: ordered frames to their channel's sequencer, and unordered frames to the
-// listener, each once. Frames that are unreadable or on the wrong topic are counted, reported and
-// dropped.
+// Routes received frames. Ordered frames go to their channel's sequencer. Unordered frames go to
+// the listener, each of them only once. Frames that are unreadable or on the wrong topic are
+// counted, reported and dropped.
 
 import type { ClusterEvent } from "../../../broker/ports.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -137,7 +137,7 @@ export class Incoming {
     if (event.kind !== "conversation") return;
     const { id, type } = event.conversation.channel;
     const name = `${topic.name} ${type}:${id}`;
-    // Moves the change to the end, so that it is delivered and dropped last.
+    // Moves the change to the end, so that all other changes are delivered or dropped before it.
     this.#heldChanges.renew(name, { topic, event });
   }
 

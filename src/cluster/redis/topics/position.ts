@@ -28,7 +28,7 @@ const MAX_MARKS = 16;
 export class DeliveredPosition {
   /** Seq of the newest delivered message, or `undefined` if it is unknown. */
   headSeq: number | undefined;
-  /** Highest delivered message id, including messages that are not stored, or 0 if unknown. */
+  /** Highest id of a delivered message, stored or not. 0 if no delivered message is known. */
   lastId = 0;
   /**
    * Newest delivered messages, sorted by id. Only the last of several adjacent unstored messages is
@@ -36,11 +36,11 @@ export class DeliveredPosition {
    */
   readonly #marks: DeliveredMark[] = [];
   /**
-   * Id up to which messages are delivered or not needed, or 0 if unknown. Lower than the ids of all
-   * marks.
+   * Id up to which messages are delivered or not needed. 0 if this id is unknown. Lower than the
+   * ids of all marks.
    */
   #floorId = 0;
-  /** Seq before the first delivered message. Messages up to it are not needed. */
+  /** Seq before the first delivered message. Messages up to this seq are not needed. */
   #floorSeq = 0;
   #active: BoundedMap<string, StreamCursor> | undefined;
   /** Cursors of ended streams that were read from the store. */
@@ -51,8 +51,8 @@ export class DeliveredPosition {
   }
 
   /**
-   * Returns the seq up to which messages are not needed, or 0 if a delivered message is known or
-   * the store's newest seq is lower.
+   * Returns the seq up to which messages are not needed. Returns 0 if a delivered message is known,
+   * or if the store's newest seq is lower than that seq.
    */
   floorSeqIn({ headSeq }: ChannelPosition): number {
     return this.lastId === 0 && this.#floorSeq <= headSeq ? this.#floorSeq : 0;

@@ -18,7 +18,7 @@ import type { OnError } from "./topics-ports.ts";
 const MAX_ANNOUNCING = 500;
 const BATCH_SIZE = 50;
 const MAX_QUEUED = 100_000;
-/** Size above which a topic's frames are sent before the turn ends. */
+/** Size in bytes above which a topic's frames are sent before the turn ends. */
 const MAX_BATCH_BYTES = 65_536;
 
 interface TopicBatch {
@@ -56,8 +56,8 @@ export class Publishing {
   }
 
   /**
-   * Implements `Announcer`. Stops after a batch has failed. Rejects a long announcement with
-   * `overloaded` if at least `MAX_QUEUED` events are queued.
+   * Implements `Announcer`. Stops after a batch has failed. Rejects an announcement of more than
+   * `BATCH_SIZE` events with `overloaded` if at least `MAX_QUEUED` events are queued.
    */
   async announce(events: readonly ClusterEvent[]): Promise<void> {
     if (events.length <= BATCH_SIZE) await this.#sendAll(events);

@@ -30,7 +30,9 @@ interface SequencerStart {
   readonly sinceMs: number;
   /** True if stored messages since `sinceMs` must be read and delivered first. */
   readonly readsBack?: boolean;
-  /** True after a lost subscription: unstored messages are skipped until the sequencer is live. */
+  /**
+   * True if the subscription was lost. Unstored messages are skipped until the sequencer is live.
+   */
   readonly isAfterLoss?: boolean;
 }
 
@@ -59,7 +61,8 @@ export class Sequencer {
   readonly #ports: SequencerPorts;
   /**
    * `new`: the position is unknown. `live`: publications are delivered on arrival. `gap`: a
-   * publication is missing, and later ones are buffered. `catching-up`: missed ones are being read.
+   * publication is missing, and later ones are buffered. `catching-up`: missed publications are
+   * being read.
    */
   #status: "new" | "live" | "gap" | "catching-up" | "closed" = "new";
   /** True while the subscription is lost. During this time, publications are buffered. */
@@ -69,7 +72,7 @@ export class Sequencer {
   #expectedSeq = 0;
   /** Highest publication number that arrived while the sequencer was suspended. */
   #suspendedThrough = 0;
-  /** True from a loss until the catch-up is done (see `#deliverFrame`). */
+  /** True after the subscription was lost, until the catch-up is done (see `#deliverFrame`). */
   #isAfterLoss: boolean;
   #reorderBuffer: ReorderBuffer | undefined;
   #gapTimer: NodeJS.Timeout | undefined;
@@ -124,7 +127,7 @@ export class Sequencer {
     return seq >= publicationSeq;
   }
 
-  /** True if the sequencer may be evicted: nothing is buffered or being read. */
+  /** True if the sequencer may be evicted, because no publication is buffered or being read. */
   get isIdle(): boolean {
     return this.isLive || this.isClosed;
   }
@@ -145,7 +148,7 @@ export class Sequencer {
       this.#keep(publicationSeq, frame);
       this.#ports.onGap(this);
     } else if (kindOf(frame) === REMOVAL_FRAME) {
-      this.#ports.onGap(this); // late or reused number: the memberships must be checked again
+      this.#ports.onGap(this); // the number is late or reused, so memberships must be checked
     }
   }
 
@@ -154,8 +157,8 @@ export class Sequencer {
   }
 
   /**
-   * Sets the position: publications up to `publicationSeq` are delivered or not needed. The listener
-   * must read the messages of a group up to `headSeq` from the store.
+   * Sets the position: publications up to `publicationSeq` are delivered or not needed. The
+   * listener must read the messages of a group up to `headSeq` from the store.
    */
   begin(publicationSeq: number, headSeq: number | undefined): void {
     this.delivered.headSeq ??= headSeq;
@@ -226,7 +229,8 @@ export class Sequencer {
     this.#expectedSeq = publicationSeq;
     if (publicationSeq > 0) this.#movedAtMs = this.#ports.time.now();
     this.#status = "live";
-    // A removal of unknown members starts a catch-up, which must remain in force.
+    // Frames are delivered after the status was set, because a removal of unknown members starts
+    // another catch-up, and its status must not be overwritten.
     for (const frame of this.#reorderBuffer?.removeThrough(publicationSeq) ?? [])
       if (this.#isMissing(frame, previousSeq)) this.#deliverFrame(frame);
     if (!this.#isHeld) this.#drain();
@@ -253,8 +257,8 @@ export class Sequencer {
   }
 
   /**
-   * Returns true if the message belongs to a different history. After a fail-over, numbers can be
-   * reused with new ids, which may be lower.
+   * Returns true if the message belongs to a different history. After a fail-over, publication
+   * numbers can be reused with new message ids, which may be lower.
    */
   #isForked(frame: Buffer): boolean {
     const { lastId } = this.delivered;

@@ -230,8 +230,9 @@ export class SubscriberConnection {
     try {
       await this.mark();
     } catch {
-      // If only publishing the mark failed, this connection may still be usable, so a PING decides.
-      // If this connection failed, it is already down and the failure was reported.
+      // If only publishing the mark failed, this connection may still be usable, so it is replaced
+      // only if a PING fails. If this connection failed, it is already down and the failure was
+      // reported.
       if (this.isUp) await this.#replaceUnless(true, this.#client.ping()).catch(() => {});
     } finally {
       this.#isChecking = false;

@@ -74,8 +74,8 @@ export class Subscriptions {
   }
 
   /**
-   * Subscribes to topics, and waits until their channels' positions are known. A topic that failed
-   * stays subscribed only if another caller uses it.
+   * Subscribes to topics, and waits until their channels' positions are known. If this fails for a
+   * topic, the topic stays subscribed only if another caller uses it.
    */
   async listen(...topics: readonly Topic[]): Promise<void> {
     await this.#requestAll(topics, (entry) => entry.opening);
@@ -204,7 +204,7 @@ export class Subscriptions {
       }
       throw error;
     });
-    entry.opening.catch(() => {}); // a caller of `subscribe` does not await it
+    entry.opening.catch(() => {}); // a caller of `subscribe` does not await `opening`
     return entry;
   }
 

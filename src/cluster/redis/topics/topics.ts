@@ -117,7 +117,8 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
     if (!isCluster) {
       const judged = subscriptions.usersJudged();
       await within(judged, link.settings.timeoutMs, "users' access was not checked in time");
-      // When the mark has arrived, so have the events that ended sessions before this check.
+      // When the mark has arrived, all events that ended sessions before this check have arrived
+      // too.
       await subscriber.mark();
     }
     if (group !== undefined) await resync.judgeGroup(group, delivered.headSeq ?? END_OF_CHANNEL);
@@ -125,7 +126,7 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
 
   /**
    * Suspends all topics if this node may have been declared dead. Not called by a timer, because
-   * frames may be read before timers run after a freeze.
+   * after a freeze of the process, frames may be read before timers run.
    */
   function fenceIfSilent(): void {
     if (isCluster) return; // heartbeats go to one server and prove nothing about the other servers

@@ -26,7 +26,10 @@ const MAX_UIDS = 2000;
 const MAX_COMPARED = 9000;
 /** Remaining lifetime in seconds below which a message may be removed while it is compared. */
 const EXPIRING_S = 300;
-/** Error code of a line whose seq already belongs to a different message. */
+/**
+ * Error code of a line that conflicts with the data of the node, such as the seq of another
+ * message.
+ */
 const CONFLICT = "import_conflict";
 const EXAMPLES = 5;
 const PROGRESS_MS = 5000;
@@ -34,11 +37,11 @@ const PROGRESS_MS = 5000;
 interface CopyOptions {
   readonly source: SourceOptions;
   readonly target: TargetOptions;
-  /** True to compare unread counts and to close the import after the pass. */
+  /** True if the pass also compares unread counts and then closes the import. */
   readonly isLast: boolean;
-  /** True to compare the whole history instead of only the messages that this pass stores. */
+  /** True if the whole history is compared, and not only the messages that this pass stores. */
   readonly comparesAll: boolean;
-  /** True to close the import even if the two sides differ. */
+  /** True if the import is closed even if the two sides differ. */
   readonly acceptsDifferences: boolean;
   /**
    * Additional lines for `/admin/import` about users. They are stored after the lines from the
@@ -89,8 +92,8 @@ interface CopiedChannel extends listings.LoggedChannel {
 }
 
 /**
- * Messages of a channel that are copied together: all messages, or the messages after the newest one
- * that the node has.
+ * Messages of a channel that are copied together: all messages, or the messages after the newest
+ * one that the node has.
  */
 interface Stretch {
   readonly channel: CopiedChannel;
@@ -140,7 +143,8 @@ class Copy {
     this.#options = options;
     this.#source = new Source(options.source);
     this.#target = new Target(options.target);
-    // One of two lines about a channel disbands it if the server and --channels do not agree.
+    // If the server and --channels disagree about whether a channel is disbanded, only one of the
+    // two lines about the channel disbands it.
     const disbanded = new Set(
       options.channelLines
         .map((text) => JSON.parse(text))
@@ -368,7 +372,9 @@ class Copy {
     };
   }
 
-  /** Adds the uids in lines of at most `MAX_UIDS`. The first line replaces the existing uids. */
+  /**
+   * Adds the uids in lines of at most `MAX_UIDS` uids. The first line replaces the existing uids.
+   */
   async #addUids(line: object, uids: readonly string[]): Promise<void> {
     const valid = uids.filter(isId);
     for (let at = 0; at === 0 || at < valid.length; at += MAX_UIDS)
@@ -460,15 +466,18 @@ class Copy {
   async #compareRange(channel: CopiedChannel, range: Range): Promise<void> {
     this.#compared += range.count;
     if ((await this.#differenceIn(channel, range)) === undefined) return;
-    // The node may have refused some of these messages in an earlier run. They are left out of the
-    // second comparison.
+    // The node may have refused some of these messages in an earlier run. Such messages are left
+    // out of the second comparison.
     const accepted = await this.#acceptedIn(channel, range);
     const difference = await this.#differenceIn(channel, accepted);
     if (difference !== undefined)
       this.#differ(`${channel.id}: messages ${range.fromSeq} to ${range.lastSeq} ${difference}`);
   }
 
-  /** Returns a description of the difference between the two sides, `undefined` if they are equal. */
+  /**
+   * Returns a description of the difference between the two sides, or `undefined` if they are
+   * equal.
+   */
   async #differenceIn({ name }: CopiedChannel, range: Range): Promise<string | undefined> {
     if (range.count === 0) return undefined;
     const { count, checksum, headSeq } = await this.#target.range(
@@ -486,7 +495,8 @@ class Copy {
 
   /**
    * Sends the messages of the range again. Returns the range without the messages that the node
-   * refuses. Messages that conflict with stored ones remain in it, so that the comparison fails.
+   * refuses. Messages that conflict with stored messages remain in the range, so that the
+   * comparison fails.
    */
   async #acceptedIn(channel: CopiedChannel, range: Range): Promise<Range> {
     const accepted = new Range(range.fromSeq, range.firstTimeS);
@@ -522,8 +532,8 @@ class Copy {
   /**
    * Compares the unread counts of all users who have a conversation. A conversation that exists
    * only on the old server causes a warning: its group was disbanded, or its user is not a member
-   * of the group. Channels of which messages are held back are not compared, which also causes a
-   * warning.
+   * of the group. Channels of which messages are held back (see `#held`) are not compared. This
+   * also causes a warning.
    */
   async #compareUnread(): Promise<void> {
     const uids = new Set<string>();
@@ -701,8 +711,9 @@ class Lines {
   #sending: Promise<unknown> = Promise.resolve();
 
   /**
-   * Calls `onConflict` for each line that does not disband a channel which the node has as
-   * disbanded. For messages that conflict, the caller of `send` compares both sides.
+   * Calls `onConflict` for each added line that the node refuses because it has disbanded the
+   * channel and the line does not disband it. Messages are sent with `send`. If messages conflict,
+   * the caller of `send` compares both sides.
    */
   constructor(target: Target, onConflict: (text: string) => void) {
     this.#target = target;

@@ -11,8 +11,8 @@ export const COMMAND_SUFFIX = "____cmd";
 export const MAX_DEVICE_FLAG = 2;
 const PAGE_SIZE = 1000;
 /**
- * Offset that is lower than the `created_at` of every row. With it, pages are ordered from old to
- * new, and new rows come last.
+ * Offset that is lower than the `created_at` of every row. With this offset, pages are ordered from
+ * old to new, and new rows come last.
  */
 const FIRST = "1";
 
@@ -22,7 +22,7 @@ interface SourceDevice {
   readonly uid: string;
   readonly flag: number;
   readonly level: 0 | 1;
-  /** "" if the device was logged out. */
+  /** Token of the device, "" if the device was logged out. */
   readonly token: string;
 }
 
@@ -47,7 +47,7 @@ export interface SourceMessage {
   readonly message_idstr: string;
   readonly message_seq: number;
   readonly client_msg_no: string;
-  /** "" means the system account. */
+  /** Uid of the sender, "" if the system account sent the message. */
   readonly from_uid: string;
   readonly timestamp: number;
   readonly expire: number;
@@ -108,8 +108,8 @@ export async function nodeIds(source: Source): Promise<readonly string[]> {
 }
 
 /**
- * Yields a node's channels that have a log. The pages are read backwards, because the other
- * direction loses rows.
+ * Yields a node's channels that have a log. The pages are read backwards, because the server omits
+ * rows in the other direction.
  */
 export async function* loggedChannels(
   source: Source,
@@ -218,8 +218,8 @@ export interface ReadChannel {
 
 /**
  * Returns up to `limit` messages, starting at `fromSeq`, or the newest messages if `fromSeq` is 0.
- * A page with fewer messages is the last page. The channel must be in the listing of channels with
- * a log. If it is not, the call creates the channel on the server.
+ * A page with fewer than `limit` messages is the last page. The channel must be in the listing of
+ * channels with a log. If it is not, the call creates the channel on the server.
  */
 export async function messagesOf(
   source: Source,
@@ -305,9 +305,10 @@ export async function recentsOf(
 }
 
 /**
- * Returns a user's unread counts, by the channel's `<type>:<id>`. The call exists on both servers.
- * `count` is the number of messages per conversation: 1 for WuKongIM, which returns an empty list if
- * it is 0, and 0 for a node, which ends the list after 8 MiB of messages.
+ * Returns a user's unread counts, by the channel's `<type>:<id>`. WuKongIM and Jindou both have the
+ * call. `count` is the number of messages to return for each conversation. It must be 1 for
+ * WuKongIM, which returns an empty list if it is 0. It must be 0 for a node, because a node ends
+ * the list after 8 MiB of messages.
  */
 export async function unreadOf(
   post: (body: object) => Promise<unknown>,
@@ -324,7 +325,7 @@ export async function unreadOf(
   );
 }
 
-/** Yields rows from old to new. Each page is newest first. */
+/** Yields rows from old to new. The server returns the rows of each page from new to old. */
 async function* rowsByCreation(source: Source, path: string): AsyncGenerator<Row> {
   for (let offset = FIRST; ; ) {
     const query = `limit=${PAGE_SIZE}&pre=1&offset_created_at=${offset}`;

@@ -70,7 +70,7 @@ interface SurveyOptions extends SourceOptions {
   note(line: string): void;
 }
 
-/** Surveys the server and returns the report. Throws a SourceError if it cannot be read. */
+/** Surveys the server and returns the report. Throws a SourceError if the server cannot be read. */
 export async function surveySource(options: SurveyOptions): Promise<Survey> {
   return new Surveyor(options).run();
 }
@@ -79,7 +79,7 @@ class Surveyor {
   readonly #source: Source;
   readonly #options: SurveyOptions;
   readonly #findings = new Map<Kind, Finding>();
-  /** Users, and whether they have a token that Jindou accepts. */
+  /** For each uid, whether the user has a token that Jindou accepts. */
   readonly #hasToken = new Map<string, boolean>();
   readonly #groups = new Set<string>();
   readonly #reported = new Set<string>();

@@ -12,7 +12,7 @@ const BODY_TOO_LARGE = 413;
 
 export interface TargetOptions {
   readonly url: URL;
-  /** Static API token or access token, or "" if the node needs none. */
+  /** Static API token or access token, or "" if the node needs no token. */
   readonly token: string;
 }
 

@@ -40,7 +40,7 @@ export function isPublicKey(base64: string): boolean {
 
 /**
  * Returns the keys for the client, and the cipher. `clientKey` is a public key in base64. Returns
- * `undefined` if it leads to a predictable secret. Takes almost a millisecond.
+ * `undefined` if this key leads to a predictable secret. Takes almost a millisecond.
  */
 export function agree(
   clientKey: string,

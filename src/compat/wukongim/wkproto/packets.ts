@@ -111,7 +111,7 @@ export class PacketSplitter {
     this.#partialBytes = bytes;
   }
 
-  /** True if no packet is incomplete. */
+  /** True if the splitter holds no incomplete packet. */
   get isEmpty(): boolean {
     return this.#partialBytes === 0;
   }

@@ -86,8 +86,8 @@ const NO_FRAMES: Frames = [];
 const BAD_KEY = "clientKey must be an X25519 public key in base64";
 
 /**
- * A ref contains the fields of a request that its reply repeats. It is 0 if the reply repeats none,
- * or if the request gets no reply.
+ * A ref contains the fields of a request that its reply repeats. It is 0 if the reply repeats no
+ * field, or if the request gets no reply.
  *
  *   bits 0 to 31    `clientSeq` of a SEND
  *   bits 32 to 35   flags of a SEND
@@ -142,7 +142,7 @@ interface CachedRecv {
   readonly recv: EncryptedRecv;
 }
 
-/** Newest encrypted message of each protocol version. */
+/** Newest RECV packet for an encrypted connection, by protocol version. */
 type CachedRecvs = Map<number, CachedRecv>;
 
 class WkprotoCodec implements Codec {
@@ -236,7 +236,8 @@ class WkprotoCodec implements Codec {
   }
 
   /**
-   * Returns the request or its refusal, or `undefined` for an ignored packet. Throws FrameErrors.
+   * Returns the request, or the error that refuses it. Returns `undefined` if the packet is
+   * ignored. Throws FrameErrors.
    */
   #request(packet: Packet, admit: Admit): Operation | FrameError | undefined {
     const { type, flags, body } = packet;

@@ -62,8 +62,8 @@ export class ChannelRows {
   }
 
   /**
-   * Puts the counter in the current transaction, which must be the one that writes the first row
-   * with a new number. `storeCounter` stores the counter again, because this transaction may fail.
+   * Puts the counter in the current transaction, which must also write the first row with a new
+   * number. `storeCounter` stores the counter again, because this transaction may fail.
    */
   putCounter(): void {
     if (this.#next === this.#storedNext) return;

@@ -27,12 +27,15 @@ const PUTS_PER_CLOCK_READ = 16;
 const MAX_OPEN_TRANSACTIONS = 2;
 const MAX_CHECK_MS = 50;
 /**
- * Size of the memtable from which checkpoints are more frequent. Data that is not in the database
- * yet costs time in garbage collection, and from this size on that is more than a longer interval
- * saves.
+ * Size of the memtable at which checkpoints become more frequent. Data that is not in the database
+ * yet costs time in garbage collection. Above this size, that cost exceeds the time that a longer
+ * interval saves.
  */
 const BUSY_BYTES = 2 * 1024 * 1024;
-/** Fraction of the interval after which a checkpoint is due while much data waits for it. */
+/**
+ * Fraction of the interval after which a checkpoint is due while the memtable has at least
+ * `BUSY_BYTES` bytes or `isFilling` returns true.
+ */
 const BUSY_SHARE = 1 / 5;
 /**
  * Minimum time between two checks while the memtable is empty. A new record ends the wait early.
@@ -88,9 +91,12 @@ interface CheckpointPorts extends FlushPorts {
   /** `floor` is the highest message id that may already be in use. */
   readonly ids: { readonly floor: number };
   readonly clock: Clock;
-  /** Time between the starts of two checkpoints. It is shorter while much data waits. */
+  /**
+   * Time between the starts of two checkpoints. The time is multiplied by `BUSY_SHARE` while the
+   * memtable has at least `BUSY_BYTES` bytes or `isFilling` returns true.
+   */
   readonly intervalMs: number;
-  /** Returns true if data that leaves memory in a checkpoint uses much of its limit. */
+  /** Returns true if logs or streams use at least `FILLING_SHARE` of their limits (see open.ts). */
   readonly isFilling: () => boolean;
   readonly onError: (error: Error, what: string) => void;
 }

@@ -52,7 +52,7 @@ const MIN_PAGE_BYTES = 512;
 const MAX_PAGE_BYTES = 65_536;
 /**
  * Maximum number of bytes that may be missing at the end of an undamaged file. No transaction
- * allocates that many.
+ * allocates this number of bytes.
  */
 const MAX_MISSING_BYTES = 2n ** 40n;
 
@@ -69,7 +69,7 @@ const WALK = fileURLToPath(new URL(`database-walk${extname(import.meta.url)}`, i
 interface CheckPorts {
   readonly onError: (error: Error, what: string) => void;
   readonly onNotice: (facts: object, what: string) => void;
-  /** Aborting it ends the check, which then rejects with the abort reason. */
+  /** Aborting the signal ends the check, which then rejects with the abort reason. */
   readonly signal: AbortSignal | undefined;
 }
 
@@ -261,7 +261,7 @@ interface EndedWalk {
 
 /**
  * Returns the error for a process that ended before its report. The store is not opened, because
- * the damage that may have ended the process could end this one too.
+ * the damage that may have ended the process could also end this process.
  */
 function failureOf(path: string, { code, signal, output }: EndedWalk): BrokerError {
   if (signal !== null && !OUTSIDE_SIGNALS.includes(signal))

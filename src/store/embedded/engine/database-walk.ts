@@ -2,8 +2,8 @@
 // reads every row, and allocates pages in a transaction that is not committed. If the database is
 // damaged, a signal may end the program (see database-check.ts). A second thread does the reading,
 // because a hanging disk blocks the thread that reads. The main thread prints lines of JSON:
-// `WalkProgress` while rows are read, and one `WalkReport`. It ends the program when standard input
-// is closed, that is, when the parent process ends.
+// `WalkProgress` while rows are read, and one `WalkReport`. The main thread ends the program when
+// standard input is closed, that is, when the parent process ends.
 
 import { writeSync } from "node:fs";
 import { join } from "node:path";
@@ -33,7 +33,7 @@ interface ReaderData {
 
 const PROGRESS_MS = 500;
 const STANDARD_OUTPUT = 1;
-/** Number of rows in the trial write. Its new pages make lmdb read its lists of free pages. */
+/** Number of rows in the trial write, whose new pages make lmdb read its lists of free pages. */
 const TRIAL_ROWS = 100;
 const TRIAL_VALUE = Buffer.alloc(8000);
 

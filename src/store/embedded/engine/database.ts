@@ -59,10 +59,10 @@ class Fence {
     this.#onLost = onLost;
   }
 
-  /** Runs `steps` now. LMDB later writes their puts and removes as one transaction. */
+  /** Runs `steps` now. LMDB later writes the puts and removes of `steps` as one transaction. */
   readonly write: RunTransaction = (steps) => this.#table.ifVersion(FENCE, this.#owner(), steps);
 
-  /** Runs `steps` inside the write transaction. They see everything written before them. */
+  /** Runs `steps` inside the write transaction. The steps see all earlier writes. */
   readonly run: RunTransaction = (steps) => {
     const incarnation = this.#owner();
     return this.#table.childTransaction(() => {
@@ -95,8 +95,8 @@ export interface Database {
 
 export interface DatabaseOptions {
   /**
-   * True if a write must be on the disk before it is acknowledged. If false, the page cache is
-   * enough.
+   * True if a write must be on the disk before it is acknowledged. If false, the write may still be
+   * only in the page cache.
    */
   readonly synced?: boolean;
   readonly writes?: DatabaseWrites | undefined;
@@ -205,8 +205,8 @@ export function isDamage(error: unknown): error is Error {
 }
 
 /**
- * Returns true if the file system rejected a write (EIO, ENOSPC or EDQUOT) or LMDB failed (its own
- * error codes are negative). After such a failure, the results of later transactions are
+ * Returns true if the file system rejected a write (EIO, ENOSPC or EDQUOT) or LMDB failed (LMDB's
+ * own error codes are negative). After such a failure, the results of later transactions are
  * unreliable.
  */
 function isFailedWrite(cause: unknown): boolean {

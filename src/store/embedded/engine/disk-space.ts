@@ -2,7 +2,8 @@
 // report success although its rows are missing, never settle, or corrupt the heap. While the disk
 // has little free space, the data file is kept larger than LMDB needs. The unused end of the file
 // is its *room*. New data is accepted only if it fits into the room, or if the room and the free
-// space together exceed it by `SPARE_BYTES`, which bridges the time until the room is extended.
+// space together exceed its size by at least `SPARE_BYTES`. These spare bytes bridge the time until
+// the room is extended.
 
 import { closeSync, fstatSync, openSync, statfsSync, writeSync } from "node:fs";
 import { join } from "node:path";
@@ -18,15 +19,15 @@ const PLENTY_BYTES = 512 * MIB;
 /** Space for the pages of open transactions. LMDB copies every page that it changes. */
 const PAGES_BYTES = 8 * MIB;
 /**
- * Space reserved for each byte and for each record of the memtable. It exceeds their size, because
- * new pages may be only half full.
+ * Space reserved for each byte and for each record of the memtable. The reserved space exceeds the
+ * size of the data, because new pages may be only half full.
  */
 const ROOM_PER_BYTE = 3;
 const ROOM_PER_RECORD = 1024;
 const GROWTH_BYTES = 4 * MIB;
 /**
  * Free bytes that must remain after the memtable has been written. Other programs are assumed to
- * write fewer bytes until the room has been extended.
+ * write fewer than `SPARE_BYTES` bytes before the room has been extended.
  */
 const SPARE_BYTES = 64 * MIB;
 /** Number of unused bytes in the data file below which even flushes and removals are rejected. */
@@ -35,11 +36,12 @@ const WAL_BYTES = 2 * MIB;
 /** Interval at which free space is measured while the store is writing or space is low. */
 const MEASURE_MS = 50;
 const REST_MS = 500;
-/** Maximum time that a write may go without progress while the disk has little space. */
+/** Maximum time that a write may go without progress while `isTight` is true. */
 const HANG_MS = 8000;
 /**
- * The same maximum while the disk seems to have space. It is longer, because a slow disk may
- * recover. It is needed because an exhausted quota does not show in the free space.
+ * Maximum time that a write may go without progress while `isTight` is false. Longer than
+ * `HANG_MS`, because a slow disk may recover. A write can also hang because the quota is exhausted,
+ * which the reported free space does not show.
  */
 const HANG_WITH_SPACE_MS = 30_000;
 const HANG =
@@ -100,7 +102,7 @@ export class DiskSpace {
     return this.#diskBytes;
   }
 
-  /** True if the disk has so little free space that room is reserved in the data file. */
+  /** True if the free space is below the limit at which room is reserved (see `PLENTY_BYTES`). */
   get isTight(): boolean {
     return this.#isTight;
   }
@@ -161,7 +163,10 @@ export class DiskSpace {
     this.#fd = undefined;
   }
 
-  /** Throws `disk_full` if there may be too little space, or the recorded error after `fail`. */
+  /**
+   * Throws `disk_full` if the space may not suffice for the write. After `fail`, throws the
+   * recorded error.
+   */
   assertRoom(purpose: Purpose): void {
     if (this.#failure !== undefined) throw this.#failure;
     if (this.#isResting) this.#wake();
@@ -222,7 +227,7 @@ export class DiskSpace {
     return this.#growing;
   }
 
-  /** Extends the room until it is large enough or the disk has no more space. */
+  /** Extends the room until `#isRoomSmall` is false or the disk has no more space. */
   async #extendRoom(): Promise<void> {
     while (this.#isRoomSmall && this.#freeBytes >= GROWTH_BYTES + WAL_BYTES) {
       const before = this.#roomBytes;

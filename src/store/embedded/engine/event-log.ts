@@ -32,7 +32,7 @@ type PendingEvent = MemtableRecord | EventRecord;
 interface Partition {
   /** Position after the newest committed event. */
   newest: EventPosition;
-  /** Committed events that no checkpoint has written yet. The last one is the newest event. */
+  /** Committed events that no checkpoint has written yet. The last element is the newest event. */
   pending: readonly PendingEvent[];
 }
 
@@ -148,7 +148,7 @@ export class EventLog {
   /**
    * Moves each partition past its stored events. Must be called after the replay. After a power
    * loss, the database may have events that the WAL has lost, whose numbers must not be assigned
-   * again. It then also has all events that were replayed.
+   * again. In this case, the database also has all events that were replayed.
    */
   replayed(): void {
     for (const [at, partition] of this.#partitions.entries()) {
@@ -242,7 +242,8 @@ export class EventLog {
           partition,
           records.map((record, index) => rowOf(record, first + at + index)),
         );
-        // The same transaction removes the events from the outbox, so that no event is numbered twice.
+        // The same transaction removes the events from the outbox, so that no event is numbered
+        // twice.
         for (const record of records)
           if (isOwnRecord(record) && record.outboxKey > 0)
             void this.#tables.outbox.remove(record.outboxKey);

@@ -4,7 +4,7 @@
 // A key is a partition (u8) and the number of the row's first event (u48). A value is a version,
 // followed by the fields of up to 64 events with consecutive numbers. Each event has the fields id,
 // index of the type in `EVENT_TYPES`, key, and seq of the message. In version 2, each event also
-// has the JSON of `EventRow.fields`, or "" if that is `undefined`.
+// has the JSON of `EventRow.fields`, or "" if the event has no `fields`.
 
 import { EVENT_TYPES, type EventPosition, type EventRow } from "../../../broker/event-ports.ts";
 import { messageTimeMs } from "../../../broker/model.ts";
@@ -67,7 +67,7 @@ export class EventRows {
     void this.#table.put(keyOf(partition, rows[0]?.number ?? 0), [version, ...values]);
   }
 
-  /** Returns the number of the oldest event, or `undefined` if the partition has none. */
+  /** Returns the number of the oldest event, or `undefined` if the partition has no event. */
   oldest(partition: number): number | undefined {
     const start = keyOf(partition, 0);
     for (const key of this.#table.getKeys({
@@ -79,7 +79,10 @@ export class EventRows {
     return undefined;
   }
 
-  /** Returns the position of the last row's first event if the row cannot be read. */
+  /**
+   * Returns the position of the newest event. If the last row cannot be read, returns the number of
+   * the row's first event and the id 0.
+   */
   newest(partition: number): EventPosition | undefined {
     for (const key of this.#table.getKeys(lastFrom(partition, MAX_NUMBER))) {
       const chunk = this.#chunkAt(key);
@@ -115,7 +118,7 @@ export class EventRows {
     return chunk && rowIn(chunk, Math.min(number, chunk.last));
   }
 
-  /** Yields the rows, oldest first. A row that cannot be read counts as old as the next row. */
+  /** Yields the rows, oldest first. A row that cannot be read has the age of the next row. */
   *oldestRows(partition: number): Generator<StoredEvents> {
     const range = { start: keyOf(partition, 0), end: keyOf(partition + 1, 0) };
     let unreadable: Buffer[] = [];

@@ -1,4 +1,4 @@
-// The writes of a checkpoint, in phases. Some transactions of a checkpoint may fail while others
+// Puts the rows of a checkpoint, in phases. Some transactions of a checkpoint may fail while others
 // are committed. A row that refers to another row is therefore put in a later phase than that row.
 
 import type { ChannelKey } from "../../../broker/model.ts";
@@ -120,7 +120,7 @@ function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush):
 /**
  * Puts the rows of messages, the frames of logs and the events. A message and its expiry row are
  * put in one transaction, because a sweep may run before the next phase. After a failed checkpoint,
- * the next one may put the same rows again, or longer rows under the same keys.
+ * the next checkpoint may put the same rows again, or longer rows under the same keys.
  */
 function* putMessages(
   ports: FlushPorts,

@@ -1,10 +1,11 @@
 // Keeps a second process out of the data folder. The owner is recorded in a row of the database.
-// Acquiring and releasing the folder are LMDB transactions. They exclude each other, so only one of
-// two competing processes gets the folder. A dead owner does not block a start. If the owner and
-// this process run in the same scope (see `Owner`), the owner's pid and start time show whether it
-// is alive. Otherwise, the owner counts as dead if it writes no heartbeat for SILENCE_MS. A paused
-// owner may lose the folder in this way, and must notice the loss before it acknowledges a write:
-// `assertHeld` and `assertWasHeld` check this for the WAL, `Fence` for the database.
+// Acquiring and releasing the folder are LMDB transactions. These transactions exclude each other,
+// so only one of two competing processes gets the folder. A dead owner does not block a start. If
+// the owner and this process run in the same scope (see `Owner`), the owner's pid and start time
+// show whether the owner is alive. Otherwise, the owner counts as dead if it writes no heartbeat
+// for SILENCE_MS. A paused owner may lose the folder in this way, and must notice the loss before
+// it acknowledges a write: `assertHeld` and `assertWasHeld` check this for the WAL, `Fence` for the
+// database.
 
 import { randomBytes } from "node:crypto";
 import { readFileSync, readlinkSync, statSync } from "node:fs";
@@ -29,7 +30,7 @@ const ANSWER_MS = 4000;
 const EXIT_WAIT_MS = 500;
 const EXIT_CHECK_MS = 50;
 
-/** A change of owner need not survive a power loss, because no owner survives one. */
+/** A change of owner need not survive a power loss, because the loss also ends the owner. */
 const COMMITTED = TransactionFlags.SYNCHRONOUS_COMMIT | TransactionFlags.NO_SYNC_FLUSH;
 
 interface Owner {
@@ -62,7 +63,7 @@ export class FolderLock {
 
   /**
    * Must be called right after the database has been opened. `onLost` is called once if another
-   * process acquires the folder or the database file is replaced. It must end the process.
+   * process acquires the folder or the database file is replaced. `onLost` must end the process.
    */
   constructor(tables: Database, folder: string, onLost: (error: BrokerError) => void) {
     this.#tables = tables;
@@ -103,7 +104,7 @@ export class FolderLock {
         });
     }
     // A newer heartbeat means that the old owner resumed after the check above, before it lost the
-    // folder. It may acknowledge writes until its lease ends.
+    // folder. The old owner may acknowledge writes until its lease ends.
     if (dead?.beat !== undefined && this.#heartbeat.read() !== dead.beat)
       await pause(ANSWER_MS + HEARTBEAT_MS, undefined, { signal });
     this.#confirm();
@@ -158,7 +159,7 @@ export class FolderLock {
   /**
    * Confirms ownership. The order matters: first the heartbeat, then the read of the owner's row. A
    * process that acquires the folder does the opposite: it commits the row and then reads the
-   * heartbeat. So at least one of the two notices the other.
+   * heartbeat. So at least one of the two processes notices the other process.
    */
   #confirm(): void {
     if (this.#lost !== undefined) throw this.#lost;
@@ -290,8 +291,8 @@ function pidNamespace(): string {
 }
 
 /**
- * Returns the machine's boot id, or `undefined` if it has none or hides it (as a sandbox without
- * /proc/sys does).
+ * Returns the machine's boot id, or `undefined` if the boot id cannot be read (as in a sandbox
+ * without /proc/sys).
  */
 export function bootId(): string | undefined {
   try {

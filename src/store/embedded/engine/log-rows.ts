@@ -8,7 +8,7 @@
 //   field     type        meaning
 //   version   u8          0x40; no record begins with this byte
 //   count     u8          number of records
-//   ends      u32 each    end of each record, counted from the start of the first one
+//   ends      u32 each    end of each record, counted from the start of the first record
 //   records   bytes       the records (see record.ts)
 
 import { logKey, seqIn } from "./channel-rows.ts";
@@ -130,7 +130,8 @@ export class LogRows {
 
 /**
  * Returns the number of records that fit in one row. The records must have consecutive seqs, and
- * must not include a record that needs a row of its own.
+ * must not include the record of a stream's message or of a message that expires, because such a
+ * record has its own row.
  */
 export function rowLength(
   records: readonly (EncodedRecord | undefined)[],
@@ -184,7 +185,10 @@ export function recordAt({ first, value }: LogRow, seq: number): Buffer {
   return value.subarray(body + start, body + endOf(value, at));
 }
 
-/** If the chunk is damaged and has no such end, returns an end that makes the record unreadable. */
+/**
+ * Returns the stored end of a record. If the damaged chunk has no such end, the returned end makes
+ * the record unreadable.
+ */
 function endOf(value: Buffer, at: number): number {
   const place = HEADER_BYTES + at * END_BYTES;
   return place + END_BYTES <= value.length ? value.readUInt32LE(place) : value.length;

@@ -28,7 +28,7 @@ const MAX_IMMUTABLE_LENGTH = 8;
 /** A record in memory. It is assigned first, then written, then committed. */
 export interface MemtableRecord extends EncodedRecord {
   readonly channel: MemtableChannel;
-  /** 0 if only the clientMsgNo is kept. */
+  /** 0 if the message is not stored and the record only keeps its clientMsgNo. */
   readonly messageSeq: number;
   /** 0 if retries must not find the record. */
   readonly hash: number;
@@ -50,7 +50,7 @@ export interface MemtableChannel {
   headCounted: number;
   /** Id of the message with the seq `head`, see `ChannelRow.newestId`. */
   newestId: number;
-  /** Newest message, shared by all conversation lists. `undefined` if it is not kept. */
+  /** Newest message, shared by all conversation lists. `undefined` if it is not tracked. */
   newest: NewestMessage | undefined;
   /** Committed messages that no checkpoint has written yet, in seq order and without gaps. */
   log: readonly MemtableRecord[];
@@ -184,7 +184,7 @@ export class Memtable {
     return newest;
   }
 
-  /** Drops the oldest entry. Its id becomes `Infinity`, because lists may still refer to it. */
+  /** Drops the oldest `NewestMessage`. Its id becomes `Infinity`, because lists may refer to it. */
   #dropNewest(): void {
     const { oldest } = this.#newest;
     if (oldest === undefined) return;
@@ -195,7 +195,7 @@ export class Memtable {
     if (channel !== undefined) channel.newest = undefined;
   }
 
-  /** Returns the newest record with this key, committed or not, or `undefined`. */
+  /** Returns the newest record with this key, committed or not. `undefined` if there is none. */
   find(draft: DedupeKey): MemtableRecord | undefined {
     const channel = this.#channels.get(draft.key);
     if (channel === undefined) return undefined;

@@ -1,7 +1,7 @@
-// Modes of the data folder and its files. Other users of the machine get no access. The group gets
-// access only if the folder is a volume that is shared through a group, as in Kubernetes
-// (`fsGroup`) and OpenShift. Such a volume belongs to a different uid, or has the setgid bit
-// [decisions: Files].
+// Sets the modes of the data folder and its files. Other users of the machine get no access. The
+// group gets access only if the folder is a volume that is shared through a group, as in Kubernetes
+// (`fsGroup`) and OpenShift. Such a volume belongs to a uid other than that of the process, or has
+// the setgid bit [decisions: Files].
 
 import {
   chmodSync,
@@ -35,8 +35,8 @@ function isShared({ mode, uid }: Stats): boolean {
 }
 
 /**
- * Creates a folder and its parents. With `recursive`, `mkdirSync` may never return for a path below
- * /proc.
+ * Creates a folder and its parents. Does not use the option `recursive`, with which `mkdirSync` may
+ * never return for a path below /proc.
  */
 export function makeFolder(path: string): void {
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;

@@ -96,11 +96,15 @@ export interface StoredRecord {
   readonly dedupe: boolean;
   /**
    * Number of the channel's messages that have a red dot and do not expire, up to and including
-   * this one. 0 in version 1 records, in command records and in all kinds except MESSAGE_RECORD.
+   * this message. 0 in version 1 records, in command records and in all kinds except
+   * MESSAGE_RECORD.
    */
   readonly counted: number;
   readonly isStream: boolean;
-  /** True if the message has an event in the feed. Absent means false, see `hasEvent`. */
+  /**
+   * True if the message has an event in the feed. `undefined` is encoded as false. Decoding omits
+   * the value (see the function `hasEvent`).
+   */
   readonly hasEvent?: boolean;
   /**
    * Hash of the payload that the sender sent. `undefined` if no hook replaced the payload. Decoding
@@ -186,7 +190,9 @@ function versionOf({ passthrough, sourceId }: Message): number {
   return passthrough === undefined ? PLAIN_VERSION : PASSTHROUGH_VERSION;
 }
 
-/** Decodes a record of any kind except LOG_RECORD and EVENT_RECORD. Keeps no reference to `data`. */
+/**
+ * Decodes a record of any kind except LOG_RECORD and EVENT_RECORD. Keeps no reference to `data`.
+ */
 export function decodeRecord(data: Uint8Array): StoredRecord {
   const bytes = asBuffer(data);
   assertVersion(bytes[0]);

@@ -7,7 +7,7 @@
 //             flags         u32        1 means that each frame was synced
 //             boot id       16 bytes
 //             store id      16 bytes   see store-id.ts
-//             checksum      u32        CRC-32 of the fields before it
+//             checksum      u32        CRC-32 of the preceding fields
 //
 //   frame     magic         u32
 //             checksum      u32        CRC-32 of body length and body

@@ -65,7 +65,7 @@ export interface Tables extends Database {
   readonly streamEnds: Table<Stored, (string | number)[]>;
   /** hash of a log's name → number of the log. */
   readonly logNames: Table<Stored, Buffer>;
-  /** number of a log → name and state. If the log is closed and small, also its frames. */
+  /** number of a log → name and state. The row of a small closed log also has its frames. */
   readonly logHeads: Table<Stored, Buffer>;
   /** number of a log, position → frames from this position on (see steps/stored-logs.ts). */
   readonly logFrames: BinaryTable;

@@ -1,7 +1,7 @@
 // The queue of calls that write to the WAL. The calls of one event-loop turn form one batch (up to
-// a maximum size), which is written as one frame. With `durability = disk`, the next batch is
-// written only after the previous batch is on the disk. A call must never be committed before it is
-// durable, and the order of calls must never change.
+// MAX_BATCH_CALLS and MAX_BATCH_BYTES), which is written as one frame. With `durability = disk`,
+// the next batch is written only after the previous batch is on the disk. A call must never be
+// committed before it is durable, and the order of calls must never change.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { diskFull, isDiskFull } from "./disk-space.ts";
@@ -18,7 +18,10 @@ interface QueuedCall {
 }
 
 interface TurnSteps<Call> {
-  /** Assigns ids and seqs to a batch of about `bytes` bytes. Returns the frame to write, if any. */
+  /**
+   * Assigns ids and seqs to a batch of about `bytes` bytes. Returns the frame to write, or
+   * `undefined` if there is nothing to write.
+   */
   assign(calls: readonly Call[], bytes: number): Buffer | undefined;
   /** Called after the call is durable. */
   commit(call: Call): void;

@@ -1,5 +1,5 @@
 // Writes the write-ahead log (WAL): append-only segment files in one folder. A write is synchronous
-// and goes to the page cache, where it survives a crash of the process; `sync` waits for the disk.
+// and goes to the page cache, where it survives a crash of the process. `sync` waits for the disk.
 // A partial frame must never precede another frame, so the bytes of a failed write are truncated.
 
 import * as fs from "node:fs";
@@ -35,8 +35,8 @@ interface WalOptions {
   readonly storeId: string;
   readonly owner: Pick<FolderLock, "assertHeldNow" | "assertWasHeld">;
   /**
-   * Returns true if the disk has little space. In that case, segments are short, so that they can
-   * be deleted sooner.
+   * Returns true if the disk has little space (see `DiskSpace.isTight`). In that case, segments are
+   * short, so that they can be deleted sooner.
    */
   readonly isTight?: () => boolean;
   readonly onError: (error: Error, what: string) => void;

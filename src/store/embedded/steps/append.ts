@@ -194,7 +194,8 @@ export class Appends {
   }
 
   /**
-   * Resolves a retry now or after the original's commit. Returns false if the call is not a retry.
+   * Resolves a retry, at once or after the commit of the first message. Returns false if the call
+   * is not a retry.
    */
   #answerRetryOf(call: PendingCall, nowMs: number): boolean {
     const first = this.#ports.assigner.findRepeated(call.draft, nowMs);

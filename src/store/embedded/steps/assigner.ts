@@ -98,7 +98,7 @@ export class Assigner {
     const message = this.#findMessage(draft, nowMs);
     const command = dedupe.findCommand(draft, nowMs);
     if (message === undefined || command === undefined) return message ?? command;
-    // The sender used the clientMsgNo for a message and for a command. The newer of the two counts.
+    // The sender used the clientMsgNo for a message and for a command. The newer use counts.
     const isCommandNewer =
       "outcome" in command || command.messageId > firstMessage(message).messageId;
     return isCommandNewer ? command : message;
@@ -119,8 +119,8 @@ export class Assigner {
   }
 
   /**
-   * Does the same as `findFirst`, but returns `undefined` if the draft reuses the `clientMsgNo`
-   * legitimately.
+   * Does the same as `findFirst`, but returns `undefined` if the draft allows reuse of the
+   * `clientMsgNo` and has a different payload.
    */
   findRepeated(draft: RepeatableDraft, nowMs: number): RememberedMessage | undefined {
     const first = this.findFirst(draft, nowMs);
@@ -172,7 +172,7 @@ export class Assigner {
   }
 
   /**
-   * Assigns the message of a stream. Its payload is empty unless the producer chose a payload,
+   * Assigns the message of a stream. If the producer chose no payload, the payload is empty,
    * because the events contain the text.
    */
   assignStream(draft: StreamMessageDraft, nowMs: number): AssignedStream {

@@ -22,7 +22,7 @@ const VERSION = 1;
 const GROUP_VERSION = 2;
 const MAX_CACHED_CHANNELS = 4096;
 const MAX_CACHED_UIDS = 128;
-/** Maximum number of groups that are remembered as open. Each entry takes about 60 bytes. */
+/** Maximum number of open groups whose ids are cached. Each entry takes about 60 bytes. */
 const MAX_OPEN_GROUPS = 16_384;
 /** Maximum total length of the cached group lists. Each element takes 8 bytes. */
 const MAX_CACHED_GROUPS = 2_000_000;

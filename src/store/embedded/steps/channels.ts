@@ -1,5 +1,5 @@
-// Channels, their members and lists, and the groups of each user. A change is one synchronous step
-// inside a transaction.
+// Implements the port's calls on channels, their members and lists, and the groups of each user. A
+// change is one synchronous step inside a transaction.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -41,8 +41,8 @@ interface ChannelPorts {
 
 export interface EmbeddedChannels extends ChannelStore {
   /**
-   * Returns the user's groups. A short list is returned without a promise. A long list is read in
-   * slices, which do not block the event loop.
+   * Returns the user's groups. A short list (see `GROUPS_AT_ONCE`) is returned without a promise. A
+   * long list is read in slices, which do not block the event loop.
    */
   groupsNow(uid: string): MaybePromise<readonly string[]>;
 }

@@ -214,7 +214,7 @@ export function rememberCommands(
     if (draft.clientMsgNo !== "") dedupe.putCommand(message, draft.sentPayload);
 }
 
-/** Returns a command's message. It has no seq, because each inbox assigns its own. */
+/** Returns a command's message. It has no seq, because each inbox assigns its own seq. */
 function commandMessage(draft: CommandDraft, messageId: number, timestampMs: number): Message {
   return {
     messageId,

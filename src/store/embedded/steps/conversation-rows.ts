@@ -29,8 +29,8 @@ const END_OF_PERSONS = `${PERSON_CHANNEL};`;
 const PEER_VALUE = [VERSION];
 const ROWS_PER_BACKFILL = 1000;
 /**
- * Length above which channels that have left the memtable are removed from the list of channels
- * without rows.
+ * Length of the list of channels without rows above which `removeStored` also removes channels that
+ * have left the memtable.
  */
 const MAX_UNSTORED = 100_000;
 
@@ -95,8 +95,9 @@ export class ConversationRows {
   }
 
   /**
-   * Removes the flushed channels from the list. If the list is still too long, also removes the
-   * channels for which `inMemory` returns `undefined`, because they will not get a row.
+   * Removes the flushed channels from the list of channels without rows. If more than
+   * `MAX_UNSTORED` channels remain, also removes the channels for which `inMemory` returns
+   * `undefined`, because they will not get a row.
    */
   removeStored(flushed: readonly ChannelFlush[], inMemory: (key: ChannelKey) => unknown): void {
     for (const { channel } of flushed) this.#forget(channel.key);

@@ -192,7 +192,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
         return this.#states.view(ref);
       });
     } finally {
-      // Lists read the old position until the commit.
+      // This must follow the commit, because lists read the old position until then.
       this.#pending.delete(changeId);
       if (movesBack) this.#userChannels.forgetRead(uid);
     }

@@ -1,9 +1,9 @@
 // Index of client message numbers in the database. There are two tables, one for each of the last
 // two generations. A generation lasts for at least one dedupe window. When a new generation begins,
-// the older table therefore has only expired entries. It is emptied and becomes the current table.
-// Commands have entries in the same tables, under the channel number 0 and with the channel's key,
-// because their channel may have no number. A filter per table records which sender used which
-// client message number, so that most lookups need no read.
+// the older table therefore has only expired entries. This table is emptied and becomes the current
+// table. Commands have entries in the same tables, under the channel number 0 and with the
+// channel's key, because their channel may have no number. A filter per table records which sender
+// used which client message number, so that most lookups need no read.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Message } from "../../../broker/model.ts";
@@ -227,7 +227,7 @@ export class DedupeIndex {
     const key = this.#keyOf(size);
     key.writeUIntBE(number, 0, NUMBER_BYTES);
     let from = uidAt + TEXT_LENGTH_BYTES;
-    // The bytes are copied in loops, because a call into C++ would cost more for so few bytes.
+    // The bytes are copied in loops, because a call into C++ would cost more for short strings.
     for (let i = NUMBER_BYTES; i < separatorAt; i++) key[i] = bytes[from++] ?? 0;
     key[separatorAt] = SEPARATOR;
     from = clientMsgNoAt + TEXT_LENGTH_BYTES;
@@ -291,20 +291,22 @@ function newValue(messageId: number, messageSeq: number, timestampMs: number): B
   return value;
 }
 
-/** Returns the hash in a value of a dedupe table, or `undefined` if the value has none. */
+/** Returns the hash in a value of a dedupe table, or `undefined` if the value has no hash. */
 export function payloadHashIn(value: Buffer): Buffer | undefined {
   return value.length < VALUE_BYTES ? undefined : Buffer.from(value.subarray(HASH_AT, VALUE_BYTES));
 }
 
-/** Returns the hash of the payload that the sender sent, or `undefined` if the record has none. */
+/**
+ * Returns the hash of the payload that the sender sent, or `undefined` if the record has no hash.
+ */
 function recordPayloadHash(record: MemtableRecord): Buffer | undefined {
   const hash = Buffer.allocUnsafe(PAYLOAD_HASH_BYTES);
   return writeRecordHash(hash, 0, record) ? hash : undefined;
 }
 
 /**
- * Writes the hash of the payload that the sender sent. Returns false if the record has none. Called
- * for each message, so it creates no view of the record.
+ * Writes the hash of the payload that the sender sent. Returns false if the record has no hash.
+ * Called for each message, so it creates no view of the record.
  */
 function writeRecordHash(
   target: Buffer,

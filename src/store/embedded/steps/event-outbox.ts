@@ -1,7 +1,7 @@
 // Writes the events of steps that change the database. A step's transaction also puts its events
 // into the table `outbox`, so an event is stored if and only if its change is stored. Afterwards, a
 // call in the message queue assigns ids and writes the events to the WAL. The checkpoint that adds
-// them to the feed removes them from the outbox. State: events that wait for their ids.
+// the events to the feed removes them from the outbox. State: events that wait for their ids.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { EVENT_TYPES, type EventDraft } from "../../../broker/event-ports.ts";
@@ -55,7 +55,7 @@ export class EventOutbox {
   }
 
   /**
-   * Assigns ids to the events that had none when the previous process ended. Must be called on
+   * Assigns ids to the events that had no id when the previous process ended. Must be called on
    * startup.
    */
   async recover(): Promise<void> {
@@ -88,7 +88,7 @@ export class EventOutbox {
     };
   }
 
-  /** Runs a step like `commit`, but rejects with `failure`. */
+  /** Runs a step like `commit`, but rejects if `commit` resolves with a `failure`. */
   async transact<Result>(
     step: (emit: Emit | undefined) => Result,
     purpose?: Purpose,
@@ -101,10 +101,10 @@ export class EventOutbox {
   /**
    * Runs a step like `transact` in `database.ts`. `emit` adds an event to the step, and is
    * `undefined` while the feed is off. Resolves after the events have their ids, so that later
-   * messages follow them in the feed. If the ids cannot be written, resolves without them: the step
-   * is committed, so its caller must publish it, and the events follow later. `failure` is set if
-   * the commit must be on the disk but may not have reached it. The caller must then publish the
-   * step and reject its call.
+   * messages follow them in the feed. Also resolves if the ids cannot be written: the step is
+   * committed, so its caller must publish it. The events receive their ids later. `failure` is set
+   * if the commit must be on the disk but may not have reached the disk. The caller must then
+   * publish the step and reject its call.
    */
   async commit<Result>(
     step: (emit: Emit | undefined) => Result,

@@ -1,4 +1,5 @@
-// The event feed (the port's `EventStore`): its switch, reads, and the removal of old events.
+// Implements the port's `EventStore`: turns the event feed on and off, reads events, and removes
+// old events.
 
 import { ON_DEMAND_SHARE } from "../../../broker/event-demand-ports.ts";
 import type { EventLimits, EventStore } from "../../../broker/event-ports.ts";
@@ -35,9 +36,9 @@ export function createEvents({ tables, events, appends, onError }: EventPorts): 
   }
 
   /**
-   * Removes rows in steps, until `nextRows` returns less than a full step or the signal is aborted.
-   * Each step is a short read and one commit, so that other work continues between two steps.
-   * Returns the number of events in the removed rows.
+   * Removes rows in steps, until `nextRows` returns fewer than `ROWS_PER_STEP` rows or the signal
+   * is aborted. Each step is a short read and one commit, so that other work continues between two
+   * steps. Returns the number of events in the removed rows.
    */
   async function remove(
     table: EventTable,
@@ -63,7 +64,10 @@ export function createEvents({ tables, events, appends, onError }: EventPorts): 
     return removed;
   }
 
-  /** Returns up to `ROWS_PER_STEP` rows in which all events are old and no longer needed. */
+  /**
+   * Returns up to `ROWS_PER_STEP` rows in which all events are older than `beforeMs` and not after
+   * the partition's position in `held`.
+   */
   function oldRows(rowsOf: EventRows, { beforeMs, held }: EventLimits): readonly StoredEvents[] {
     const rows: StoredEvents[] = [];
     for (const partition of events.newest().keys())
@@ -127,7 +131,7 @@ export function createEvents({ tables, events, appends, onError }: EventPorts): 
     feedSwitch: async () => events.switch,
 
     async switchFeed(isOn) {
-      // The feed can be turned off on a full disk, because events then stop using space.
+      // The feed can be turned off on a full disk, because no further events are written then.
       const purpose = isOn ? "store" : "reclaim";
       await persist(tables, () => events.putSwitch(isOn), purpose);
       events.setOn(isOn);

@@ -1,6 +1,6 @@
 // Reads a channel's messages: older messages from the database, newer messages from the memtable.
 // Must never return a message that is uncommitted or has expired. A message that cannot be read is
-// reported and left out, so that it does not hide the others.
+// reported and left out, so that it does not hide the other messages.
 
 import type { ChannelKey, Message } from "../../../broker/model.ts";
 import type { Clock, HistoryRange, HistorySlice, ResumeSeqs } from "../../../broker/ports.ts";
@@ -135,7 +135,7 @@ export class History {
     });
   }
 
-  /** Returns false also if the record cannot be read. */
+  /** Also returns false if the record cannot be read. */
   #isShown(record: Buffer): boolean {
     const times = this.#readable(() => peekTimes(record));
     if (times === undefined) return false;

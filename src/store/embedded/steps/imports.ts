@@ -121,7 +121,7 @@ export class Imports implements Omit<ImportStore, "importPosition"> {
     this.#hasMessages = isNotEmpty(ports.tables.imported);
   }
 
-  /** Returns the seq of the channel's newest imported message. 0 if none was imported. */
+  /** Returns the seq of the channel's newest imported message, 0 if no message was imported. */
   importedSeq(key: ChannelKey): number {
     return this.#hasMessages ? importedHead(this.#ports.tables, key).seq : 0;
   }
@@ -247,7 +247,7 @@ export class Imports implements Omit<ImportStore, "importPosition"> {
     return { verdicts, row };
   }
 
-  /** Returns the time of the newest stored message before `seq`, or 0. */
+  /** Returns the time of the newest stored message before `seq`, or 0 if none is stored. */
   #timeBefore(number: number, seq: number): number {
     for (const { bytes } of this.#ports.logRows.scanReverse(number, 1, seq - 1))
       return peekTimes(bytes).timestampMs;

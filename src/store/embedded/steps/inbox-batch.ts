@@ -43,7 +43,7 @@ interface Write {
 }
 
 const FEW_WRITES = 500;
-/** Maximum number of copies that are checked to find the expired ones of an inbox. */
+/** Maximum number of copies that one check of an inbox for expired copies reads. */
 const MAX_CHECKED_COPIES = 1000;
 /** Minimum time between two checks of the same inbox. */
 const CHECK_INTERVAL_MS = 1000;
@@ -249,9 +249,10 @@ export class InboxBatch {
   }
 
   /**
-   * Removes expired copies that the sweep has not removed yet. Otherwise, they would use up the
-   * share of their sender and push out copies that are still valid, and a dropped copy gets no
-   * `command.expired` event. Copies that this batch has added are not checked.
+   * Removes expired copies that the sweep has not removed yet. Otherwise, expired copies would use
+   * up the share of their sender, and valid copies would be dropped to make room. No
+   * `command.expired` event is emitted for a dropped copy. Copies that this batch has added are not
+   * checked.
    */
   #removeExpired(inbox: OpenInbox): void {
     const { uid, before, removed } = inbox;
@@ -287,7 +288,7 @@ export class InboxBatch {
     this.#newCheckTimes.set(uid, Math.max(timeMs, nowMs + CHECK_INTERVAL_MS));
   }
 
-  /** Makes the next check of the inbox happen when a new copy expires, if not earlier. */
+  /** Moves the next check of the inbox to the expiry time of a new copy if the check is later. */
   #noteExpiry(uid: string, expiryMs: number): void {
     const timeMs = this.#checkTimeOf(uid);
     const isDue = timeMs <= this.#context.nowMs;
@@ -391,8 +392,8 @@ export class InboxBatch {
   }
 
   /**
-   * Returns the remaining copies of a command. If this batch adds the command, `copies` is their
-   * number.
+   * Returns the remaining copies of a command. If this batch adds the command, `copies` is the
+   * number of copies that it adds.
    */
   #remainingOf(command: Buffer, copies?: number): RemainingCopies | undefined {
     const name = mapKeyOf(command);

@@ -1,9 +1,9 @@
 // The queue of all changes to inboxes. Steps that leave the queue together are written in one
 // transaction. As a result, no step needs a lock, events are published in the order of commits, and
-// many small commands share one commit. Users take turns; the steps of one user keep their order.
-// Large steps are decided and calls are settled in short slices of the event loop, but all writes
-// of a transaction are issued in one event-loop turn. No command may be published and no call may
-// be settled before the commit.
+// many small commands share one commit. Users take turns, and the steps of one user keep their
+// order. Large steps are decided and calls are settled in short slices of the event loop, but all
+// writes of a transaction are issued in one event-loop turn. No command may be published and no
+// call may be settled before the commit.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -26,8 +26,8 @@ import type { EventOutbox } from "./event-outbox.ts";
 import { type ExpiredCopy, InboxBatch } from "./inbox-batch.ts";
 
 /**
- * Maximum number of copies in the steps with which a batch begins, unless it begins with a single
- * step. A batch is written in one event-loop turn.
+ * Maximum number of copies in the steps with which a batch begins, unless the batch begins with a
+ * single step. A batch is written in one event-loop turn.
  */
 const MAX_BATCH = 500;
 /** Maximum number of copies that small steps may add to a batch while it is being decided. */
@@ -135,7 +135,7 @@ export class InboxQueue {
     } catch (error) {
       const [single] = steps;
       if (steps.length === 1) single?.fail(toBrokerError(error));
-      // No step may join the first of them, because it would be stored before the others.
+      // No queued step may join, because it would be stored before the remaining steps.
       else for (const step of steps) await this.#apply([step], 0);
       return;
     }
@@ -177,7 +177,7 @@ export class InboxQueue {
     return batch;
   }
 
-  /** Returns an error if the commit must be on the disk but may not have reached it. */
+  /** Returns an error if the commit must be on the disk but may not have reached the disk. */
   async #write(steps: readonly InboxStep[], batch: InboxBatch): Promise<BrokerError | undefined> {
     const { tables, dedupe, events, outbox, demand } = this.#ports;
     const commands = steps.filter(isStored);
@@ -208,8 +208,8 @@ export class InboxQueue {
   }
 
   /**
-   * Publishes the command that the step stored, if any, and settles the step's call. `failure` is
-   * set if the commit must be on the disk but may not have reached it.
+   * Publishes the command if the step stored a command, and settles the step's call. `failure` is
+   * set if the commit must be on the disk but may not have reached the disk.
    */
   #finish(step: InboxStep, failure: BrokerError | undefined): void {
     if (isStored(step)) {

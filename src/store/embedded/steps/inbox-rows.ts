@@ -12,7 +12,7 @@
 //   commandCopies   command key                       version u8, number of copies u32 (not in
 //                                                     version 1), key in `inbox` of each copy
 //   commandLeft     command key                       version u8, number of copies still in
-//                                                     inboxes u32; no row means all of them
+//                                                     inboxes u32; no row means all copies
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { writeText } from "../../../lib/write-text.ts";
@@ -33,7 +33,7 @@ interface InboxState {
   readonly count: number;
 }
 
-/** Allocates small buffers from larger ones, so that many keys need few allocations. */
+/** Allocates small buffers from larger buffers, so that many keys need few allocations. */
 export class Arena {
   #block = Buffer.alloc(0);
   #used = 0;

@@ -130,8 +130,8 @@ export class Inbox implements InboxStore {
   }
 
   /**
-   * Returns the message of a copy's command. Returns `undefined` if the command must not be shown,
-   * or if it cannot be read: otherwise, none of its recipients could join.
+   * Returns the message of a copy's command. Returns `undefined` if the command must not be shown
+   * or cannot be read. If this method threw, none of the command's recipients could join.
    */
   #messageOf(copy: Buffer, nowMs: number): Message | undefined {
     const { tables, onError } = this.#ports;
@@ -194,8 +194,8 @@ export class Inbox implements InboxStore {
   }
 
   /**
-   * Removes the first of these commands and their copies. Returns the key of the last command that
-   * was processed.
+   * Removes the first commands of the list and their copies, up to the command at which
+   * `MAX_SWEPT_COPIES` copies are reached. Returns the key of the last command that was processed.
    */
   async #expire(commands: readonly Buffer[], failures: SweepFailures): Promise<Buffer | undefined> {
     const { commandCopies } = this.#ports.tables;

@@ -1,5 +1,5 @@
-// Reads the state that a session needs to join. The read is one synchronous step, unless a list is
-// long.
+// Reads the state that a session needs to join. The read is one synchronous step, unless the list
+// of groups or of positions is long.
 
 import { channelKey, GROUP_CHANNEL } from "../../../broker/model.ts";
 import type {
@@ -77,7 +77,7 @@ function among(
   requested: readonly string[],
   current: readonly string[],
 ): Pick<JoinState, "groups" | "isAll"> {
-  // Usually true: the login returned the cached list itself.
+  // This is the usual case, because the login returned the cached list itself.
   if (requested === current) return { groups: requested, isAll: true };
   const own = new Set(current);
   const groups = requested.filter((id) => own.has(id));

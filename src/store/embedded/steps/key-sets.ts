@@ -1,5 +1,5 @@
-// The public keys that were last read from an identity provider. A node uses them if it starts
-// while the provider is unreachable.
+// Stores the public keys that were last read from an identity provider. A node uses these keys if
+// it starts while the provider is unreachable.
 
 import type { KeySetStore } from "../../../broker/ports.ts";
 import { fieldsOf, persist } from "../engine/database.ts";

@@ -58,8 +58,8 @@ interface RememberedId {
 }
 
 /**
- * Returns the message with its stream. Its payload is the text so far, unless the producer chose a
- * payload.
+ * Returns the message with its stream. If the producer chose no payload, the payload is the text of
+ * the stream so far.
  */
 export function withStream(message: Message, stream: StreamSnapshot | undefined): Message {
   const hasOwnPayload = message.payload.length > 0;
@@ -70,7 +70,7 @@ export function withStream(message: Message, stream: StreamSnapshot | undefined)
 export class LiveStream {
   readonly channel: MemtableChannel;
   readonly head: StreamHead;
-  /** The stream's log, or a copy of its head that is no longer in memory. */
+  /** The stream's log. May be a copy of the log's head that `OpenLogs` no longer has in memory. */
   readonly log: Pick<OpenLog, "number" | "text">;
   /** Time at which the last event was assigned, on the clock of `LiveStreams.now`. */
   lastEventMs: number;
@@ -85,8 +85,8 @@ export class LiveStream {
   /** Assigned events. */
   readonly #view: StreamView;
   /**
-   * One entry for each assigned event that viewers may be shown: the number of UTF-16 code units of
-   * text before the event.
+   * Number of UTF-16 code units of text before each assigned event. Has no entries for events that
+   * viewers are never shown.
    */
   readonly #offsets: number[] = [];
   #assigned = 0;

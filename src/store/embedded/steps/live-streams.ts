@@ -15,7 +15,7 @@ interface StreamLimits {
   readonly maxActiveBytes: number;
   /**
    * Clock that measures how long a producer has been silent. Setting the machine's clock must not
-   * affect it.
+   * affect this clock.
    */
   readonly steadyClock: () => number;
 }
@@ -29,7 +29,7 @@ export class LiveStreams {
    * Streams in personal channels, by user. A stream is listed under both of its channel's users.
    */
   readonly #byUser = new Map<string, Set<LiveStream>>();
-  /** Streams with changes that no checkpoint has stored, and streams that were removed since. */
+  /** Streams with changes that no checkpoint has stored. May also contain removed streams. */
   #dirty: LiveStream[] = [];
   #memory = 0;
 
@@ -57,7 +57,7 @@ export class LiveStreams {
     return count;
   }
 
-  /** Returns the active, ended or uncommitted stream with this name, if it is in memory. */
+  /** Returns the stream with this name if it is in memory, even if ended or uncommitted. */
   find(key: ChannelKey, clientMsgNo: string): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.head.clientMsgNo === clientMsgNo);
   }
@@ -98,8 +98,9 @@ export class LiveStreams {
   }
 
   /**
-   * Throws `too_large` or `overloaded` if there is no room for the event. An end without data is
-   * always accepted. An end is never rejected with `overloaded`, because it frees memory.
+   * Throws `too_large` if the event would exceed the maximum size of the stream, and `overloaded`
+   * if there is no memory for the event. An end without data is always accepted. An end is never
+   * rejected with `overloaded`, because it frees memory.
    */
   assertRoom(event: Pick<StreamEvent, "type" | "data" | "eventId">, streamBytes: number): void {
     const { maxBytes } = this.#limits.view;
@@ -139,8 +140,8 @@ export class LiveStreams {
   }
 
   /**
-   * Filters the list of each channel only once, because a channel may have thousands of streams that
-   * ended since the last checkpoint.
+   * Filters the list of each channel only once, because a channel may have thousands of streams
+   * that ended since the last checkpoint.
    */
   #removeAll(streams: readonly LiveStream[]): void {
     const removed = new Set(streams);

@@ -42,9 +42,9 @@ import { assertVersion, LOG_RECORD, PLAIN_VERSION } from "../engine/record.ts";
 /**
  * Whether a log exists.
  *
- *     live     it exists unless it has expired; appends are possible until it is closed
- *     deleted  only its forks can be read
- *     removed  nothing of it is left
+ *     live     the log exists unless it has expired; appends are possible until it is closed
+ *     deleted  only the forks of the log can be read
+ *     removed  nothing of the log is left
  */
 type LogStatus = "live" | "deleted" | "removed";
 
@@ -102,7 +102,7 @@ export interface LogState {
   readonly check: number;
   readonly records: number;
   readonly closed: LogEnding | undefined;
-  /** `order` of the last append that had one. */
+  /** `order` of the last append that had an `order`. */
   readonly order: string | undefined;
   readonly forks: number;
 }
@@ -138,7 +138,7 @@ export function tailOf({ position, check }: LogState): LogOffset {
   return { position, check: position === 0 ? 0 : check >>> 0 };
 }
 
-/** Returns the checksum of the log's frames so far, with which the next frame continues. */
+/** Returns the checksum of the log's frames so far. The next frame's checksum continues from it. */
 export function checkBeforeNext({ check }: LogState): number {
   return check >>> 0;
 }
@@ -157,7 +157,7 @@ export function startCheckOf(state: LogState): number {
   return state.terms.origin?.startCheck ?? incarnationOf(state);
 }
 
-/** Returns the time at which the log expires, or `undefined` if it does not. */
+/** Returns the time at which the log expires, or `undefined` if it never expires. */
 export function dueMs({ terms, usedMs }: LogState): number | undefined {
   const { ttlS, expiresAtMs } = terms;
   if (ttlS === undefined) return expiresAtMs;

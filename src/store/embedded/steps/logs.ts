@@ -61,7 +61,8 @@ interface LogPorts extends LogCallPorts {
   readonly retentionMs: number;
   readonly clock: Clock;
   /**
-   * Unix milliseconds, unaffected by changes to `clock`, for the idle time of logs and producers.
+   * Clock in Unix milliseconds that changes to `clock` do not affect. It measures the idle time of
+   * logs and producers.
    */
   readonly idleClock: Clock;
   readonly limits: LogLimits;
@@ -127,7 +128,7 @@ export function createLogs(ports: LogPorts): EmbeddedLogs {
       let log = logs.find(name);
       let state = shownOf(log);
       if (typeof state !== "string" && mustStoreUse(state, time())) {
-        // A full disk must not make the read fail: the next read tries again.
+        // A full disk must not make the read fail. The next read tries again to store the use.
         await call((changes) => rules.use(name, changes), 0).catch(() => undefined);
         log = logs.find(name);
         state = shownOf(log);
@@ -289,7 +290,7 @@ export class LogRules {
    * removed in the same way.
    */
   #remove(log: OpenLog, changes: LogChanges): void {
-    // All logs are read before the first change: if one cannot be read, nothing is changed.
+    // All logs are read before the first change. If a log cannot be read, nothing is changed.
     const removed: OpenLog[] = [];
     let kept: OpenLog | undefined;
     for (let next: OpenLog | undefined = log; next !== undefined; ) {
@@ -410,8 +411,8 @@ export class LogRules {
   }
 
   /**
-   * Returns the limit that the log would exceed with these frames, or `undefined` if it would not
-   * exceed any.
+   * Returns the limit that the log would exceed with these frames, or `undefined` if the log would
+   * exceed no limit.
    */
   limitOf(
     { position, records }: Pick<LogState, "position" | "records">,

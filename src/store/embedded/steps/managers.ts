@@ -1,4 +1,4 @@
-// Password hashes of managers, and access tokens by their hash. Keeps no state.
+// Stores the password hashes of managers, and access tokens by their hash. Keeps no state.
 
 import type { Clock, ManagerStore } from "../../../broker/ports.ts";
 import { fieldsOf, persist, type Stored, transact } from "../engine/database.ts";

@@ -1,6 +1,6 @@
-// Users who have been announced as online (the port's `OnlineStore`). Their rows are in the
-// database, because, unlike sessions, they outlive the process. State: when the last session of
-// each user left, and the position of a walk over the rows.
+// Stores the users who have been announced as online (the port's `OnlineStore`). These users have
+// rows in the database because, unlike sessions, the announcements outlive the process. State: when
+// the last session of each user left, and the position of a walk over the rows.
 
 import { type DeviceFlag, userTopic } from "../../../broker/model.ts";
 import type { DeadSession, OnlineStore, OnlineTerms } from "../../../broker/online-ports.ts";
@@ -14,7 +14,7 @@ import type { Emit, EventOutbox } from "./event-outbox.ts";
 import { userLock } from "./users.ts";
 
 const VERSION = 1;
-/** Maximum number of users whose time of leaving is kept. A walk over all rows finds the others. */
+/** Maximum number of entries of `#left`. A walk over all rows finds the users without an entry. */
 const MAX_LEFT = 100_000;
 const ROWS_PER_STEP = 500;
 
@@ -55,7 +55,7 @@ export class OnlineUsers implements OnlineStore {
     return this.#ports.tables.online.get(uid) === undefined;
   }
 
-  /** Puts a user's row, and emits `user.online` unless the row already exists. */
+  /** Puts a user's row and emits `user.online`. Does nothing if the row already exists. */
   put(uid: string, flag: DeviceFlag, emit: Emit): void {
     const { online } = this.#ports.tables;
     if (online.get(uid) !== undefined) return;
@@ -96,7 +96,7 @@ export class OnlineUsers implements OnlineStore {
     return uids;
   }
 
-  /** Adds users without sessions whose time of leaving is unknown. */
+  /** Adds to `uids` users who have no session and no entry in `#left`. */
   #walkInto(uids: string[], limit: number): void {
     for (let steps = 0; this.#walk !== undefined && uids.length < limit; steps++) {
       if (steps * ROWS_PER_STEP >= limit) return;

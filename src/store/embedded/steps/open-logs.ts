@@ -90,7 +90,10 @@ export class OpenLog {
     return logNameOf(this.text);
   }
 
-  /** Makes the change with the oldest uncommitted WAL record visible. `bytes` is its size. */
+  /**
+   * Makes the change with the oldest uncommitted WAL record visible. `bytes` is the size of the
+   * record.
+   */
   show(state: LogState, frame: FrameRun | undefined, bytes: number): void {
     if (this.changes === undefined) return; // cannot happen, because `retain` has set it
     this.changes.shown = state;
@@ -433,8 +436,8 @@ export class OpenLogs {
   }
 
   /**
-   * Removes a log whose name now belongs to a later log. Such a log exists if a power loss has
-   * undone the removal of a stream's log by retention, which writes no record to the WAL.
+   * Removes a log whose name now belongs to a later log. Retention removes a stream's log without a
+   * WAL record, so a power loss may have undone the removal of such a log.
    */
   #removeFormer(log: OpenLog): void {
     const { assigned } = log;
@@ -492,7 +495,10 @@ function emptyRun({ position, check }: LogOffset): FrameRun {
   return { start: position, checkBefore: check, bytes: NO_FRAMES };
 }
 
-/** Returns the run from the offset on, or `undefined` if no frame of the run ends at the offset. */
+/**
+ * Returns the part of the run that begins at the offset, or `undefined` if no frame of the run ends
+ * at the offset.
+ */
 function runAfter(run: FrameRun, offset: LogOffset): FrameRun | undefined {
   let { checkBefore } = run;
   let at = 0;

@@ -15,7 +15,7 @@ export interface FrameRun {
 
 /** Minimum size of a buffer with several frames, so that small frames do not need many buffers. */
 const MIN_GROWN_BYTES = 1024;
-/** Minimum distance in bytes between two frames whose positions are kept. */
+/** Minimum distance in bytes between two elements of `#starts`. */
 const START_DISTANCE = 4096;
 const EMPTY = Buffer.alloc(0);
 
@@ -26,7 +26,9 @@ export class PendingFrames {
   /** Position of the first frame, and the check before it. */
   #position = 0;
   #checkBefore = 0;
-  /** Places in the buffer at which some of the frames begin. A search starts at one of them. */
+  /**
+   * Places in the buffer at which some of the frames begin. A search starts at one of these places.
+   */
   #starts: number[] | undefined;
 
   get bytes(): Buffer {
@@ -78,7 +80,7 @@ export class PendingFrames {
     };
   }
 
-  /** Returns the last kept start at this byte or before it. */
+  /** Returns the highest element of `#starts` that is at most `byte`, or 0 if there is none. */
   #startBefore(byte: number): number {
     const starts = this.#starts ?? [];
     let low = 0;

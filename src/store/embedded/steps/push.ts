@@ -86,7 +86,7 @@ export function createPush({ tables, events, outbox, conversations }: PushPorts)
   };
 }
 
-/** Returns the position of a partition's cursor, or `undefined` if it has no cursor. */
+/** Returns the position of a partition's cursor, or `undefined` if no cursor exists. */
 export function pushCursor(
   { meta }: Pick<Tables, "meta">,
   partition: number,

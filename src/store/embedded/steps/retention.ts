@@ -38,11 +38,11 @@ import type { StreamRows } from "./stream-rows.ts";
 
 const ENTRIES_PER_STEP = 200;
 /**
- * Maximum number of messages by which a channel may exceed its limit. If a tenth of the limit is
- * less, that applies instead.
+ * Maximum number of messages by which a channel may exceed its limit. For limits below 1000, the
+ * maximum is a tenth of the limit.
  */
 const MAX_TRIM_STEP = 100;
-/** Maximum number of unreadable rows that one step of a channel passes. */
+/** Maximum number of unreadable rows that one step on a channel passes over. */
 const MAX_UNREADABLE_ROWS = 1000;
 
 interface SweepPorts {
@@ -64,14 +64,17 @@ interface SweepPorts {
   readonly onError: (error: Error, what: string) => void;
 }
 
-/** What the removal of a row needs from its messages. */
+/** Data of a row's messages that is needed to remove the row. */
 interface RowContent {
   readonly newestAcceptedMs: number;
   /** Time at which the first message expires. `Infinity` if it does not expire. */
   readonly expiresAtMs: number;
   /** Ids that the messages had at their source. `undefined` for a message that was not imported. */
   readonly sourceIds: readonly (bigint | undefined)[];
-  /** Message of a stream, or `undefined`. The row of such a message has no other messages. */
+  /**
+   * Message of a stream, `undefined` if the row has no such message. A row with a stream's message
+   * has no other messages.
+   */
   readonly streamMessage: Message | undefined;
 }
 
@@ -298,7 +301,7 @@ interface RowCut {
 
 function removeRow(ports: SweepPorts, number: number, { row, content, keptFrom }: RowCut): void {
   const { tables, logRows } = ports;
-  // The steps that read come first, because `commit` keeps what precedes a failure.
+  // The steps that read come first, because `commit` keeps the writes issued before an error.
   const kept = recordsFrom(row, keptFrom);
   const sourceIds = content?.sourceIds.slice(0, keptFrom - row.first) ?? [];
   removeContent(ports, number, content && { ...content, sourceIds });
@@ -404,8 +407,8 @@ function isInMemory(live: LiveStreams, content: RowContent | undefined): boolean
 }
 
 /**
- * Channels that may have more messages than the limit. After a start or a failed sweep, all
- * channels.
+ * Channels that may have more messages than the limit. After a start or a failed sweep, the queue
+ * contains all channels.
  */
 export class TrimQueue {
   readonly maxMessages: number;

@@ -171,7 +171,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
 
   /**
    * Removes a session. If it belongs to the newest main login, that login cannot be continued
-   * later, unless the reason is a ban. The removal is not yet on the disk.
+   * later, unless the reason is a ban. Does not wait until the removal is on the disk.
    */
   async function evict(session: SessionName, reason: CloseReason) {
     const entry = find(session);
@@ -193,7 +193,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     const isBanned = devices.isBanned(session.uid);
     const reason = isBanned ? "banned" : endedByDevice(session, device);
     if (reason !== undefined) {
-      await evict(session, reason); // need not be durable: what is stored is the reason
+      await evict(session, reason); // need not be durable, because the ban or token is stored
       return { kind: "refused", reason };
     }
     if (find(session) !== undefined) return { kind: "confirmed" };
@@ -352,8 +352,8 @@ function levelOf(
 }
 
 /**
- * Returns the reason why the device's current token ends the session, or `undefined` [decisions:
- * /user/token again].
+ * Returns the reason why the device's current token ends the session, or `undefined` if the session
+ * may continue [decisions: /user/token again].
  */
 function endedByDevice(
   { tokenTag, level }: SessionRecord,

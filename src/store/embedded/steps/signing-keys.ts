@@ -1,4 +1,4 @@
-// The keys that sign stream URLs, one row per key. Keeps no state.
+// Stores the keys that sign stream URLs, one row per key. Keeps no state.
 
 import type { SigningKey, SigningKeyStore } from "../../../broker/ports.ts";
 import { fieldsOf, persist, type Stored, transact } from "../engine/database.ts";

@@ -1,5 +1,5 @@
-// Rows of logs in the database. The rows of a log contain its number in place of its name. A number
-// is never reused. State: the counter that assigns the numbers.
+// Reads and writes the rows of logs in the database. The rows of a log contain its number in place
+// of its name. A number is never reused. State: the counter that assigns the numbers.
 //
 // A key in the table `logFrames` is the number of the log and the position of the row's first
 // frame. The rows of a log follow each other without gaps. The value of a row:
@@ -8,8 +8,8 @@
 //   check     u32     check before the first frame, little-endian
 //   frames    bytes   whole frames (see broker/log-frame.ts)
 //
-// A closed log whose own frames have at most MAX_INLINE_BYTES in total has no such rows. Its frames
-// are stored in its head.
+// A closed log whose own frames have at most MAX_INLINE_BYTES in total has no rows in `logFrames`.
+// Its frames are stored in its head.
 
 import { createHash } from "node:crypto";
 import { frameSize, type LogName, lastCheck } from "../../../broker/log-frame.ts";

@@ -11,7 +11,7 @@ import type { LiveStream } from "./live-stream.ts";
 import type { LiveStreams } from "./live-streams.ts";
 import { type StreamRows, scopesOf, userScope } from "./stream-rows.ts";
 
-/** Maximum number of scopes whose newest end is kept. An entry takes about 0.1 KiB. */
+/** Maximum number of scopes whose newest end is cached. An entry takes about 0.1 KiB. */
 const MAX_KEPT = 200_000;
 
 interface Scope {

@@ -35,7 +35,7 @@ import type { StoredLogs } from "./stored-logs.ts";
 
 const VERSION = 1;
 const PRESENT = Buffer.from([VERSION]);
-/** Maximum number of kept snapshots, enough for the streams on about two pages of history. */
+/** Maximum number of cached snapshots, enough for the streams on about two pages of history. */
 const MAX_KEPT = 100;
 const MAX_KEPT_BYTES = 128 * 1024;
 

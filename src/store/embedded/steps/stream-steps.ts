@@ -109,7 +109,7 @@ export class StreamChanges {
     this.#assign(stream, event);
   }
 
-  /** Adds the records in `frame`, each of which is an event. */
+  /** Adds the records in `frame`. Each record is an event. */
   addRecords(
     stream: LiveStream,
     records: readonly Uint8Array[],

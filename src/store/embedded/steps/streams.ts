@@ -49,7 +49,9 @@ import { type AppendTerms, NO_TERMS, type StreamCallPorts, StreamChanges } from 
 
 interface StreamPorts extends StreamCallPorts, StreamReadsPorts {
   readonly appends: Appends;
-  /** Unix milliseconds, unaffected by clock changes, for the idle time of producers. */
+  /**
+   * Clock in Unix milliseconds, unaffected by clock changes. Measures the idle time of producers.
+   */
   readonly idleClock: Clock;
   readonly checkPermission: PermissionCheck;
   readonly logRules: LogRules;
@@ -96,7 +98,8 @@ export function createStreams(ports: StreamPorts): StreamStore & ChannelLogStore
 
     /**
      * Interrupts silent streams even if the memtable is full, because this frees memory. Ends no
-     * stream if the disk was full within the last `silentMs`, because their producers were refused.
+     * stream if a call found the disk full within the last `silentMs` milliseconds, because events
+     * of the silent producers may have been rejected.
      */
     async interruptStreams(silentMs) {
       if (rules.silentStreams(silentMs).length === 0) return 0;

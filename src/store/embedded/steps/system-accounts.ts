@@ -1,4 +1,4 @@
-// The system accounts, one row per uid. Keeps no state.
+// Stores the system accounts, one row per uid. Keeps no state.
 
 import type { SystemAccountStore } from "../../../broker/ports.ts";
 import { transact } from "../engine/database.ts";

@@ -1,7 +1,7 @@
 // Counts unread messages: visible messages with a red dot after a read position. A count costs only
 // a few reads, because each record stores the number of messages up to it that have a red dot and
-// do not expire. Messages that expire are counted one by one, newest first and up to a limit. A
-// `ChannelState` must not be used after an `await`.
+// do not expire. Messages that expire are counted one by one, newest first, up to `MAX_EXPIRING`
+// messages. A `ChannelState` must not be used after an `await`.
 
 import type { ChannelKey, MessageHead } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
@@ -23,7 +23,7 @@ import type { ConversationRows, ExpiringRow } from "./conversation-rows.ts";
 
 /** Maximum number of expiring messages that are counted [ports: ConversationStore]. */
 const MAX_EXPIRING = 1000;
-/** Maximum number of rows read to count expiring messages, some of which may have expired. */
+/** Maximum number of rows read to count expiring messages, including those that have expired. */
 const MAX_ROWS_READ = 5000;
 
 interface UnreadPorts {

@@ -1,5 +1,5 @@
-// Each user's channels with their newest messages. Conversation lists are selected from them. Owns
-// the lists that are kept in memory.
+// Lists each user's channels with their newest messages. Conversation lists are selected from these
+// channels. Owns the lists that are cached in memory.
 
 import {
   type ChannelKey,
@@ -14,10 +14,10 @@ import type { Memtable, NewestMessage } from "../engine/memtable.ts";
 import type { ChannelTables } from "./channel-tables.ts";
 import { type ConversationRows, type PositionTable, positionsOf } from "./conversation-rows.ts";
 
-/** Maximum total length of the lists that are kept. Each element takes 8 bytes. */
+/** Maximum total length of the cached lists of channels. Each element takes 8 bytes. */
 const MAX_KEPT = 2_000_000;
 
-/** Maximum total length of the lists of `ReadChannel`. Each element takes about 40 bytes. */
+/** Maximum total length of the cached lists of `ReadChannel`. Each element takes about 40 bytes. */
 const MAX_KEPT_READ = 500_000;
 
 /** A channel of a user, and whether the user has read it. */

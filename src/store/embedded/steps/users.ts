@@ -1,5 +1,5 @@
-// Users' devices, and the newest main login for each device flag. A login outlives its session and
-// the process.
+// Stores users' devices, and the newest main login for each device flag. A login outlives its
+// session and the process.
 
 import type { CloseReason } from "../../../broker/errors.ts";
 import {
@@ -24,7 +24,7 @@ export const DEVICE_VERSION = 2;
 /** Maximum number of rows that one sweep examines. The next sweep continues after them. */
 const ROWS_PER_SWEEP = 2000;
 
-/** Last part of a ban's key in the table `devices`. A device's key has the device flag there. */
+/** Last part of a ban's key in the table `devices`. A device's key ends with the device flag. */
 export const BAN = "ban";
 
 /** Returns the name of the lock that serialises reads and writes of a user's devices and logins. */

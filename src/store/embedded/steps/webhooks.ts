@@ -1,5 +1,5 @@
-// Webhook endpoints: their settings, states and parked events, one row for each string. State: the
-// newest delivery attempts, which are not stored.
+// Stores the settings, states and parked events of webhook endpoints, one row for each string.
+// State: the newest delivery attempts, which are not stored.
 
 import {
   type TextChanges,
@@ -70,7 +70,8 @@ export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
         },
         "reclaim",
       );
-      // Only now, because calls in the meantime may have added attempts or renewed the lease.
+      // The attempts and the lease are removed after the transaction, because calls in the meantime
+      // may have added attempts or renewed the lease.
       attemptsById.delete(id);
       leases.forget(webhookLeaseName(id));
       return existed;

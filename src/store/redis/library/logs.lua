@@ -10,7 +10,7 @@
 --                         w  time to live in seconds, absent if the log has none
 --                         x  Unix ms when the log expires, absent if it does not
 --                         u  Unix ms of the last use, absent without a time to live; see `readLog`
---                         s  order of the last append that had one, absent if none had
+--                         s  order of the last append with an order, absent if there was none
 --                         g  1 if the log was deleted while forks needed it, else absent
 --                         b  start of the log's own frames, encoded like n; absent if not a fork
 --                         o  settings of the fork (`originText` of `log-head.ts`), opaque to this
@@ -64,8 +64,9 @@ local TRAILER_BYTES = 8
 local open_logs -- logs that the call has opened, by the name of their head
 local changed_logs -- list of the logs whose head must be written
 local last_log -- log that was opened last
--- List of the publications of the call: log or false, topic, frame. They are sent after the logs
--- are written, so that everything that is published is also stored.
+-- List of the publications of the call. Each element contains the arguments of `publish`. The
+-- publications are sent after the logs are written, so that everything that is published is also
+-- stored.
 local publications
 
 -- Returns the state of a log, even if the log does not exist. Fields that the operations of a call
@@ -77,9 +78,9 @@ local publications
 --   cut_index, cut_at, end_at, max_data  field v
 --   publication       field f, nil if it has not changed
 --   unwritten         frames of events that `write_log` must still write
---   unwritten_at      offset of the first of them
+--   unwritten_at      offset of the first such frame
 --   noted             fields of hashes that operations have stored although the frames are not
---                     written yet; for each the key, the field and its former value (false if none)
+--                     written yet: the key, the field and the former value of each, false if none
 --   replies           indexes of the operations that changed the log
 --   is_failed         true if the changes could not be written
 --   is_new            true if the call has started the stream
@@ -135,8 +136,8 @@ local function forget_failed_log()
   if last_log and not last_log.is_changed then open_logs[last_log.head] = nil end
 end
 
--- A log expires late by a quarter of its time to live, because `use_log` does not record a use
--- within that time after the last recorded use.
+-- A log with a time to live expires 1.25 times that time after the last recorded use, because
+-- `use_log` does not record a use within the first quarter of that time.
 local function is_expired(log)
   return log.ttl and now >= log.used + log.ttl * 1250 or log.expires and now >= log.expires
 end
@@ -214,8 +215,8 @@ local function shrink_frames(log)
   call('RENAME', copy, log.frames)
 end
 
--- Publishes a frame at the end of the call. `log` is the log whose change the frame describes, or
--- false.
+-- Publishes a frame at the end of the call. `log` is the log whose change the frame describes,
+-- false if the frame describes no change of a log.
 local function publish(log, topic, frame)
   publications[#publications + 1] = { log, topic, frame }
 end
@@ -241,7 +242,8 @@ local function move_tail(log, whole, check, records)
 end
 
 -- Removes a log with its producers and the references of its forks. If the log is itself a fork,
--- its reference is stored until the source has released it. Returns that reference, or ''.
+-- its reference is stored until the source has released it. Returns that reference, '' if the log
+-- is not a fork.
 local function remove_log(log)
   call('UNLINK', log.head, log.frames, log.base .. 'logProducers:' .. log.name, log.base .. 'logForks:' .. log.name)
   call('ZREM', log.base .. 'logExpiry', log.name)
@@ -345,9 +347,9 @@ local function producer_verdict(stored, epoch, number)
   return nil
 end
 
--- Returns the producer that a new producer replaces. It is the one that has been silent longest,
--- and for more than `window`. Returns false if there is room for another producer, nil if no
--- producer can be replaced.
+-- Returns the producer that a new producer replaces: the producer that has been silent longest, if
+-- it has been silent for more than `window`. Returns false if there is room for another producer,
+-- nil if no producer can be replaced.
 local function silent_producer(key)
   if call('HLEN', key) < max_producers then return false end
   local producers, silent, since = call('HGETALL', key), nil, now - window
@@ -385,10 +387,11 @@ local function full_verdict(log, frame, records)
 end
 
 -- If the append must not be applied, returns the reply to it. Otherwise, returns nil and the
--- producer that the append replaces, or false if it replaces none. Sets `append.stored` to the
--- stored state of the producer, or to nil or false if it has none. Other fields of `append`:
+-- producer that the append replaces, false if the append replaces no producer. Sets `append.stored`
+-- to the stored state of the producer, false if the producer is unknown, nil if the append names no
+-- producer. Other fields of `append`:
 --   records, frame          number of records, and the frame without its last two fields; 0 and ''
---                           for none
+--                           if the append has no records
 --   type                    content type, '' for none
 --   producer, epoch, number  producer ('' for none), its epoch and its number
 --   has_order, order
@@ -433,8 +436,8 @@ local function restore_fields(log)
   end
 end
 
--- Stores the producer and the order of an append that is applied. `silent` is the producer that it
--- replaces, or false.
+-- Stores the producer and the order of an append that is applied. `silent` is the producer that the
+-- append replaces, false if there is none.
 local function note_append(log, append, silent)
   local producers = log.base .. 'logProducers:' .. log.name
   if append.producer ~= '' then
@@ -586,7 +589,8 @@ local function stream_absence(log, past)
   return has_forks(log) and DELETED or MISSING
 end
 
--- Reads the head of a log, and some of its own frames. Not an operation of a turn. Read-only.
+-- Reads the head of a log, and some of its own frames. This function is not an operation of a turn.
+-- Read-only.
 --
 -- KEYS   head
 -- ARGV   read_ms    Unix ms of the call
@@ -621,11 +625,11 @@ end
 local function begin_logs() open_logs, changed_logs, publications, last_log = {}, {}, {}, nil end
 
 -- Writes the changed logs, then sends the publications. All logs are written before any other step,
--- because an error in such a step must not leave a log unwritten. If a log cannot be written, the
+-- because an error in another step must not leave a log unwritten. If a log cannot be written, the
 -- operations that changed it fail, and their publications are not sent. An operation does not fail
 -- if Redis refuses its publication, because its change is stored, and a retry without an event id
 -- would store it again. Readers notice the gap by the number of the next publication, or at their
--- next read. Returns the first error of a refused publication, or nil.
+-- next read. Returns the first error of a refused publication, nil if no publication was refused.
 local function end_logs(replies)
   local refusal
   for _, log in ipairs(changed_logs) do
@@ -638,7 +642,7 @@ local function end_logs(replies)
   end
   for _, log in ipairs(changed_logs) do
     if log.is_used then set_expiry(log) end
-    if log.is_closing then pcall(shrink_frames, log) end -- a log without frames fails alone
+    if log.is_closing then pcall(shrink_frames, log) end -- an error affects only this log
   end
   for _, publication in ipairs(publications) do
     local log, topic, frame = unpack(publication)

@@ -9,13 +9,13 @@
 -- users are missing if they are in other slots. In that case, the caller must publish to them.
 --
 -- Reply of each operation, unless its comment describes another reply
---   verdict u8, state of the stream u8 (index in STREAM_STATES plus 1, or 0), refusal u8 (0 unless
---   the verdict is STREAM_REFUSED); or, if the caller must send publications, a list:
+--   verdict u8, state of the stream u8 (index in STREAM_STATES plus 1, 0 without a stream), refusal
+--   u8 (0 unless the verdict is STREAM_REFUSED); or, if the caller must send publications, a list:
 --   1  these bytes
---   2  member of `activeStreams` of a stream that ended, which the caller must remove after it has
---      added the end to `endedStreams` of the users, or ''
---   3  seq of that stream, or 0
---   4  Unix ms of its end, or 0
+--   2  if a stream has ended, its member of `activeStreams`, else ''. The caller must remove this
+--      member after it has added the end to `endedStreams` of the users
+--   3  seq of that stream, else 0
+--   4  Unix ms of its end, else 0
 --   5… publications, in order
 local STREAM_DONE, STREAM_RUNNING, STREAM_MISSING, STREAM_LATE, STREAM_TAKEN, STREAM_STOPPED, STREAM_TOO_LARGE, STREAM_REFUSED = 1, 2, 3, 4, 5, 6, 7, 8
 local CLOSED, STOPPED, CANCELLED, INTERRUPTED = 1, 2, 3, 4 -- indexes in LOG_ENDINGS
@@ -43,7 +43,7 @@ local refusals -- refusals that the call has determined, by channel, sender and 
 --   topic      of the group, '' for a personal channel
 --   users      list of { uid, record_base, base }
 --   is_apart   true if the users are in other slots
---   frames     publications that the caller must publish, or nil
+--   frames     publications that the caller must publish, nil if there are none
 --   ended      elements 2 to 4 of the reply if a stream has ended, else nil
 local function take_channel(user_count)
   local base, key, topic = take_texts(3)
@@ -112,8 +112,8 @@ end
 
 local function log_name(channel, client_msg_no) return channel.key .. '\n' .. client_msg_no end
 
--- Returns the log of a stream, or nil. On a Cluster, accesses every key of an active stream first,
--- so that Redis reports a moved key before the operation writes anything.
+-- Returns the log of a stream, nil if there is no such stream. On a Cluster, accesses every key of
+-- an active stream first, so that Redis reports a moved key before the operation writes anything.
 local function open_stream(channel, client_msg_no)
   local log = open_log(channel.base, log_name(channel, client_msg_no))
   if not log.event_head then return nil end
@@ -180,7 +180,7 @@ end
 --   frame    a frame of the log, without the last two fields
 --   crc      CRC-32 of the frame, see `broker/log-frame.ts`
 --   records  number of its records, each of which is an event; nil if it is the frame of one event
---   id       event id that the producer chose, or ''
+--   id       event id that the producer chose, '' if the producer chose none
 --   mark     value to store under the id (`store/event-ids.ts`), '' to store none
 --   units    UTF-16 code units by which it extends the text
 --   bytes    bytes that count against the limit of a stream that `POST /event` has started
@@ -350,9 +350,10 @@ local function stream_event()
   return stream_reply(channel, STREAM_DONE, log)
 end
 
--- Ends an active stream because a viewer cancels it, or because it has had no event for too long.
--- After a cancel, the producer's new content, tool calls and custom events get STREAM_STOPPED. For
--- a silent stream, the verdict is STREAM_DONE if this operation ended it, else STREAM_MISSING.
+-- Ends an active stream because a viewer cancels the stream, or because the stream has had no event
+-- since a given time. After a cancel, the producer's new content, tool calls and custom events get
+-- STREAM_STOPPED. For a silent stream, the verdict is STREAM_DONE if this operation ended it, else
+-- STREAM_MISSING.
 --
 -- Numbers  users u8, since f64 (Unix ms: the stream ends only if it has had no event since then; -1
 --          if a viewer cancels it), crc u32 (of the frame)
@@ -386,8 +387,8 @@ local function stream_end()
   return stream_reply(channel, STREAM_DONE, log)
 end
 
--- Returns the field `extra` of a message's frame (`wire.ts`) with the id of the channel's previous
--- message added, or 0 if that id is unknown.
+-- Adds `id_before` to the field `extra` of a message's frame (`wire.ts`) and returns the result.
+-- `id_before` is the id of the channel's previous message, 0 if that id is unknown.
 local function extra_after(extra, id_before) return '\148' .. string.sub(extra, 2) .. struct_pack('>Bd', 203, id_before) end
 
 -- Accesses every key that the start of a stream writes, so that Redis reports a moved key before
@@ -406,7 +407,7 @@ end
 --   dedupe          key of the message's dedupe record
 --   incarnation, type, event_head  fields i, t and h of the log's head
 --   expiry          Unix ms when the message expires, 0 if it does not
---   max_data        nil if `POST /event` starts the stream, else a part of field v
+--   max_data        nil if `POST /event` starts the stream, else `maxDataBytes` for field v
 local function begin_stream(channel, start)
   local base, key, extra = channel.base, channel.key, start.extra
   local peers = false

@@ -73,8 +73,8 @@ local ARG_INDEX = 1 -- index in ARGV of the next message or channel
 local BYTE_INDEX = 2 -- index of the next message or channel in the packed numbers
 local MESSAGES_LEFT = 3 -- number of messages of the channel that are not processed yet
 local CHANNEL = 4 -- the open channel, false before its first message is processed
-local FRAMES = 5 -- strings to publish on the channel's topics, or false
-local LAST_ID = 6 -- last assigned message id, or false
+local FRAMES = 5 -- strings to publish on the channel's topics, false if there are none
+local LAST_ID = 6 -- last assigned message id, false if the call has assigned none
 -- Dedupe key that was written for the current message, and must be deleted if the message fails.
 -- False if no dedupe key was written.
 local WRITTEN_DEDUPE = 7

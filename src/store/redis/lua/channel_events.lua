@@ -24,7 +24,8 @@ local function emit_channel(old_bits, bits)
   emit(event_type, '0', '{' .. table.concat(fields, ',') .. '}')
 end
 
--- Emits the events for added or removed members. A long list of uids is split into several events.
+-- Emits the events for added or removed members. A list of more than MAX_EVENT_UIDS uids is split
+-- into several events.
 --   temporary  '1' for temporary members, else '0'
 local function emit_members(event_type, uids, temporary)
   for first = 1, #uids, MAX_EVENT_UIDS do

@@ -13,9 +13,9 @@
 --        4  id of the newest message in the log, 0 if the log is empty
 --        5  lowest id of a mark that is certainly not in the channel, 0 if no mark is known to be
 --           lost
---        6  list of `stream_snapshot` of the active streams and of the requested streams that exist,
---           as far as they fit into the reply
---        7  list of `stream_tail` of the other such streams
+--        6  list of `stream_snapshot` of the active streams and of the requested streams that
+--           exist. Their frames take at most MAX_BYTES
+--        7  list of `stream_tail` of the streams that exceed this maximum
 local head, log, open_streams, counter = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local mark_count = tonumber(ARGV[1])
 local FIRST_MARK = 2

@@ -26,7 +26,7 @@
 --   1  0
 --   2  messageId
 --   3  number of copies that full inboxes dropped
---   4  error, or ''
+--   4  first error, '' if no copy failed
 --   5  1 if a pending entry was written, else 0
 -- Reply to a command whose only recipient has no room for it
 --   1  2
@@ -37,7 +37,7 @@
 --   2  messageId of the first command or message
 --   3  its seq
 --   4  its publication number, 0 for a command
---   5  fields of the pending entry of the first command, or nil
+--   5  fields of the pending entry of the first command, nil if there is no such entry
 local dedupe, counter, commands = KEYS[1], KEYS[2], KEYS[3]
 local copy = copy_of(unpack(ARGV, 1, COPY_ARGS))
 local id_bucket, window, head, pending_uids, is_refused = tonumber(ARGV[11]), tonumber(ARGV[12]), ARGV[13], ARGV[14], ARGV[15]

@@ -6,9 +6,9 @@
 -- ARGV   see `copy_of` in `inbox.lua`, then messageId
 --        then uid and topic of each user, and bucket, see `user_feed.lua`
 -- Reply  1  number of copies that full inboxes dropped
---        2  error of the first user who got no copy, or ''
---        3  on a Redis Cluster, if the node must list the inbox in `inboxDue` of the bucket: the seq of
---           the copy, or 0 if an earlier call has put the copy; else -1
+--        2  error of the first user whose copy failed, '' if no copy failed
+--        3  -1 unless the node must list the inbox in `inboxDue` of the bucket, which happens only
+--           on a Redis Cluster. In that case, the seq of the copy, 0 if an earlier call has put it
 --        4  time with which the node must list the inbox
 --        5  on a Redis Cluster, see `has_outbox`; else 0
 local command_copy = copy_of(unpack(ARGV, 1, COPY_ARGS))
@@ -16,7 +16,7 @@ local message_id = tonumber(ARGV[11])
 local FIRST_USER = 12
 local INBOX_KEYS = 7
 
--- Time for which `inboxIds` remembers a copy. Sweeps skip commands that are older than this.
+-- Time for which `inboxIds` remembers a copy. Sweeps skip commands that are older than this time.
 local REMEMBERED_MS = 3600000
 -- Time added to the time to live of `inboxIds`, because `copy.now` and the server's clock may
 -- differ.
@@ -36,8 +36,8 @@ local function note_unlisted(inbox, seq, ends)
   end
 end
 
--- Calls `put_copy` unless the user already has a copy. Returns the results of `put_copy`, or 0 and
--- 0.
+-- Calls `put_copy` unless the user already has a copy. Returns the results of `put_copy`, 0 and 0
+-- if the function was not called.
 local function put_once(id, copy, inbox, topic)
   local now = tonumber(copy.now)
   local is_new = redis.call('ZADD', inbox.ids, int(now), int(id)) == 1

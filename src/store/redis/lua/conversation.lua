@@ -14,14 +14,14 @@
 --                       look_on  seq at which the search continues
 --        known_head   newest seq in the previous reply; only with `look_on`
 --        BUCKET       of the counter, -1 on a single server
--- Reply  nil if the channel is a group that does not exist or is disbanded, or if the user is not a
---        member of the group, else
+-- Reply  nil if the channel is a group that does not exist, that is disbanded, or of which the user
+--        is not a member; else
 --        1-8 see `facts_of`
 --        then, if there is a newest shown message,
 --        9   messageId
 --        10  seq
 --        11  record
---        12  `stream_snapshot` of its stream or false
+--        12  `stream_snapshot` of its stream, false if it has no stream
 local counter = KEYS[5]
 HEAD, LOG, RED_DOTS, POSITIONS, JOIN_SEQS, PERMANENT, TEMPORARY = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6], KEYS[7], KEYS[8]
 local change_kind, value, known_head, BUCKET = ARGV[4], tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7])

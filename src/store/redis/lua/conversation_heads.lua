@@ -4,15 +4,15 @@
 -- ARGV   see `conversation_state.lua`, then for each channel
 --          base  key prefix of the channel
 --          key   channel key
--- Reply  for each channel in order: false if the channel is a group that does not exist or is
---        disbanded, or if the user is not a member of the group, else
+-- Reply  for each channel in order: false if the channel is a group that does not exist, that is
+--        disbanded, or of which the user is not a member; else
 --          1-8 see `facts_of`
 --          then, if there is a newest shown message,
 --          9   messageId
 --          10  seq
 --          11  clientMsgNo
 --          12  Unix ms of its acceptance
---        The reply lacks the last channels if the script has inspected too many entries.
+--        The reply ends after the channel at which more than MAX_INSPECTED entries were inspected.
 local FIRST_CHANNEL = 4
 local MAX_INSPECTED = 1000
 local GROUP = 50 -- first byte of the key of a group

@@ -52,8 +52,8 @@ local function first_kept(seq, head)
   return entry_from(low)
 end
 
--- Returns nil if the channel is a group that does not exist or is disbanded, or if the user is not
--- a member of the group, else a table:
+-- Returns nil if the channel is a group that does not exist, that is disbanded, or of which the
+-- user is not a member. Otherwise, returns a table:
 --   head     newest seq of the channel
 --   red      number of the channel's messages that have a red dot and do not expire
 --   large    true if the channel is a large group, in which all messages count as read
@@ -107,7 +107,7 @@ local function lasting_count(state, first)
   return state.red - first.counted + first.counts
 end
 
--- Returns the number of unread messages. `last` is the newest shown entry, or nil.
+-- Returns the number of unread messages. `last` is the newest shown entry, nil if there is none.
 local function unread(state, last)
   if state.large or state.read >= state.head then return 0 end
   local first = last and last.seq == state.read + 1 and last or first_kept(state.read + 1, state.head)
@@ -117,8 +117,9 @@ local function unread(state, last)
   return count + #expiring(first.seq)
 end
 
--- Searches for the newest shown entry up to the seq `to`. Returns two values: the entry or nil, and
--- the seq at which the next call continues the search, or 0 if the search is complete.
+-- Searches for the newest shown entry up to the seq `to`. Returns two values. The first is the
+-- entry, nil if the search has found none. The second is the seq at which the next call continues
+-- the search, 0 if the search is complete.
 local function newest(state, to)
   local count, passed = 1, 0
   while to > state.deleted do

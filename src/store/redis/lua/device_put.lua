@@ -1,12 +1,13 @@
--- Replaces a user's device. A new device without a token is logged out: the time of the logout is
--- recorded, and the end of all of the device's sessions, including those without an entry.
+-- Replaces a user's device. A new device without a token is logged out. The script then records the
+-- time of the logout, and the end of all sessions of the device, including sessions without an
+-- entry.
 --
 -- ARGV   token_hash    '' if the device has no token
 --        kept_ms       time for which logged-out devices are kept
---        bucket        key prefix of the bucket of the user's events, or ''
+--        bucket        bucket of the user's events, see `user_feed.lua`
 --        event_ids     message id counter
 --        is_announced  1 if the user is listed in `online` of the bucket, else 0
--- Reply  the old device, or nil; 'announce' or 'full', see `outbox_demand`
+-- Reply  the old device, nil if there was none; or 'announce' or 'full', see `outbox_demand`
 local sessions = KEYS[1]
 local flag, level, token_hash, kept_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local uid, bucket, event_ids, is_announced = ARGV[5], ARGV[6], ARGV[7], ARGV[8]

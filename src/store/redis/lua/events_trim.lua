@@ -1,5 +1,6 @@
--- Removes the oldest entries of a bucket's feed: entries whose events are all old and no longer
--- needed, and entries beyond a maximum number. Each call removes a limited number of entries.
+-- Removes the oldest entries of a bucket's feed: entries whose events are all older than `before`
+-- and no longer needed, and entries beyond `max_entries`. Each call removes at most MAX_REMOVED
+-- entries.
 --
 -- KEYS   events            events or onDemandEvents of the bucket
 --        on_demand_events  may be the same key as `events`

@@ -1,6 +1,6 @@
 -- Removes groups that the user is not a member of from the user's group index. An entry is removed
--- only if it is old enough and has not changed since it was read. A recent entry may have been
--- added for a script that is about to make the user a member.
+-- only if it is older than `min_age` and has not changed since it was read. A recent entry may have
+-- been added for a script that is about to make the user a member.
 --
 -- ARGV   min_age  minimum age in seconds
 --        then for each group: id, and the time of its entry as it was read

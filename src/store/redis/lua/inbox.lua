@@ -191,7 +191,7 @@ local COPY_ARGS = 10 -- number of arguments of `copy_of`
 --   ends_early     1 if it expires before older copies, else 0
 --   max_copies     maximum number of copies in an inbox
 --   payload_bytes  size of the payload
---   origin         session that gets no push, or ''
+--   origin         session that gets no push, '' if there is none
 --   sender         user who sent the command, '' if it was a backend
 --   share          maximum number of copies that one sender may have in another user's inbox
 --   event_ids      see `inbox_of`
@@ -213,8 +213,8 @@ local function has_share(inbox, copy)
 end
 
 -- Returns true if the inbox can accept the copy. A copy from a backend is always accepted. A copy
--- from a user is not accepted if the sender's share is full, or if the inbox is full and contains no
--- copy from a user, which could be dropped.
+-- from a user is not accepted if the sender's share is full, or if the inbox is full and contains
+-- no copy from a user, which could be dropped.
 local function has_room(inbox, copy)
   if copy.sender == '' then return true end
   if has_share(inbox, copy) then return false end
@@ -277,7 +277,7 @@ end
 --   users  ARGV contains uid, topic and bucket of each user, from index `users.first` to `users.last`
 --   keys   index in KEYS of the first user's keys; each user has `step` keys
 -- Returns the number of older copies that full inboxes dropped, the uids for which `put` failed,
--- and the first error (or '').
+-- and the first error, '' if `put` never failed.
 local function put_copies(put, id, copy, users, keys, step)
   local dropped, failed_uids, failure = 0, {}, ''
   for at = users.first, users.last, 3 do

@@ -1,10 +1,10 @@
 -- Removes expired copies from an inbox and writes `command.expired` for them. One call removes at
--- most a few hundred copies.
+-- most 2 * MAX_COPIES copies.
 --
 -- KEYS   see `inbox_of` in `inbox.lua`
 -- ARGV   bucket     see `user_feed.lua`
 --        event_ids  message id counter
--- Reply  time when the next copy expires, which may have passed; '' if the inbox is empty
+-- Reply  time when the next copy expires, which may be in the past; '' if the inbox is empty
 local now, uid, bucket, event_ids = unpack(ARGV)
 local inbox = inbox_of(uid, bucket, event_ids, unpack(KEYS))
 local MAX_COPIES = 250

@@ -1,6 +1,6 @@
 -- Adds an inbox to `inboxDue` of the bucket, with the time when its next copy expires. Always
--- changes the score, so that `inbox_swept.lua` keeps the inbox. A score that is already low enough
--- is lowered by a microsecond.
+-- changes the score, so that `inbox_swept.lua` keeps the inbox. A score that is not higher than
+-- `ends` is lowered by a microsecond.
 --
 -- ARGV   ends  time when a copy expires
 local inbox_due = KEYS[1]

@@ -1,4 +1,5 @@
--- Reads all members, unless there are so many that other calls would be delayed. Read-only.
+-- Reads all members if there are at most `max_members`. A longer list would delay other calls.
+-- Read-only.
 --
 -- KEYS   see `members.lua`
 -- ARGV   max_members  maximum number of members; a member of both kinds counts twice

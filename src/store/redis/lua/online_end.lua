@@ -1,5 +1,5 @@
--- Removes sessions of dead nodes. Writes `user.offline` if the user has been without sessions for
--- long enough.
+-- Removes sessions of dead nodes. Writes `user.offline` if the user's last session left at
+-- `last_leave` or earlier.
 --
 -- ARGV   bucket      key prefix of the bucket of the user's events
 --        event_ids   message id counter
@@ -14,7 +14,7 @@
 local sessions = KEYS[1]
 local uid, bucket, event_ids, on_demand, last_leave = unpack(ARGV, 1, 5)
 local FIRST_SESSION = 6
-local MAX_AHEAD_MS = 60000 -- a later time was written before the clock was set back
+local MAX_AHEAD_MS = 60000 -- a time further ahead was written before the clock was set back
 local user = user_of(sessions, uid, bucket)
 if not has_user_feed(user) then return { 0, 0 } end
 local is_apart = user.bucket == OUTBOX

@@ -1,13 +1,13 @@
 -- Returns the users of some buckets whose sessions must be checked: first users whose last session
--- has left, then users whose last check was a long time ago. Records the current time as the last
--- check of the latter.
+-- left at `last_leave` or earlier, then users who were last checked before `checked_before`.
+-- Records the current time as the last check of the second group.
 --
 -- KEYS   leaving and online of each bucket
 -- ARGV   max_users
 --        last_leave      Unix ms: users who left at this time or earlier are returned
 --        checked_before  Unix ms: users who were checked before this time are returned
 local max_users, last_leave, checked_before = ARGV[1], ARGV[2], ARGV[3]
-local MAX_AHEAD_MS = 60000 -- a later time was written before the clock was set back, and is due
+local MAX_AHEAD_MS = 60000 -- a time further ahead was written before a clock change, and is due
 local uids, room = {}, tonumber(max_users)
 local later = '(' .. int(server_now + MAX_AHEAD_MS)
 

@@ -1,4 +1,4 @@
--- Removes the entries that were moved to the feed from a user's outbox.
+-- Removes from a user's outbox the entries that were moved to the feed.
 --
 -- ARGV   last_number  number of the last entry that was moved
 --        max_entries  maximum number of entries to remove

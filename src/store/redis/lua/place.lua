@@ -3,8 +3,8 @@
 -- message that cannot be stored changes nothing except `peers`. Numbers are passed to Redis as
 -- strings, because Lua formats them faster than Redis does.
 
--- Number of messages after which a channel above its maximum is due for another sweep, unless a
--- tenth of the maximum is less.
+-- Number of messages after which a channel above its maximum is due for another sweep. If a tenth
+-- of the maximum is less, the tenth applies.
 local MAX_EXCESS = 100
 
 -- Indexes of the fields of an open channel. An open channel is a list, because Lua creates a list
@@ -18,18 +18,18 @@ local SEQ = 6
 local RED = 7 -- number of messages through SEQ that have a red dot and do not expire
 local PUB = 8 -- newest publication number
 local BARE = 9 -- 1 if a sweep emptied the log, else false
-local INFO = 10 -- the channel's record, or false
+local INFO = 10 -- the channel's record, false if there is none
 -- True if `close_channel` may have to write `due` even if no placed message expires.
 local MAY_SWEEP = 11
--- Id of the newest message, stored or not, or 0 if unknown. The caller updates it. Always false
--- unless the channel is personal and its users are in other slots.
+-- Id of the newest message, stored or not, 0 if that id is unknown. The caller updates it. Always
+-- false unless the channel is personal and its users are in other slots.
 local NEWEST = 12
 local LOG = 13 -- name of the key `log`, false until a message was placed
 -- Fields `@<uid>` to write into the head, each followed by the seq of a message from this uid.
 -- False until a message was placed.
 local SENDERS = 14
 local LAST_SENDER = 15 -- sender of the last placed message, false until a message was placed
-local LISTS = 16 -- bits of the lists that are not empty, or false
+local LISTS = 16 -- bits of the lists that are not empty, false if both lists are empty
 -- Earliest Unix ms at which a placed message expires, false if no placed message expires.
 local DUE = 17
 local LAST = 18 -- entry id of the last placed message, false until a message was placed

@@ -18,7 +18,7 @@
 --             1  messageId
 --             2  seq
 --             3  record
---             4  `stream_snapshot` of its stream, or nil
+--             4  `stream_snapshot` of its stream, nil if it has no stream
 local head, log = KEYS[1], KEYS[2]
 local from, to, limit, max_bytes = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local is_reverse, now, retention, is_size_ignored = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'

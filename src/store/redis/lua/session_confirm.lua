@@ -9,7 +9,7 @@
 --        is_announced  1 if the users are listed in `online` of their buckets, else 0
 --        then for each session
 --          uid
---          bucket      key prefix of the bucket of the user's events, or ''
+--          bucket      bucket of the user's events, see `user_feed.lua`
 --          id          sessionId
 --          flag
 --          level

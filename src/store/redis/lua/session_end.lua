@@ -2,11 +2,11 @@
 -- misses the event would serve the session forever. The reason is published even if the session has
 -- no entry, because the event of an earlier call may have been lost.
 --
--- ARGV   bucket        key prefix of the bucket of the user's events, or ''
+-- ARGV   bucket        bucket of the user's events, see `user_feed.lua`
 --        event_ids     message id counter
 --        on_demand     1 if session events are written, else 0
 --        is_announced  1 if the user is listed in `online` of the bucket, else 0
--- Reply  nil, or 'announce', see `outbox_demand`
+-- Reply  'announce' if the node must first list the user (see `outbox_demand`), else nil
 local sessions = KEYS[1]
 local uid, session_id, reason, level = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local bucket, event_ids, on_demand, is_announced = ARGV[5], ARGV[6], ARGV[7], ARGV[8]

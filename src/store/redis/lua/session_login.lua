@@ -14,7 +14,7 @@
 --        judgement      `judge` if a banned account is refused, else `ignore`
 --        level_rule     `secondary` if the session gets level 0 regardless of the device's level,
 --                       else `any`
---        bucket         key prefix of the bucket of the user's events, or ''
+--        bucket         bucket of the user's events, see `user_feed.lua`
 --        event_ids      message id counter
 --        on_demand      1 if session events are written, else 0
 --        is_announced   1 if the user is listed in `online` of the bucket, else 0

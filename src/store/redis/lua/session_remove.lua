@@ -2,11 +2,11 @@
 -- watchers if the session had an entry.
 --
 -- ARGV   end_reason    '' if only the session's connection ended
---        bucket        key prefix of the bucket of the user's events, or ''
+--        bucket        bucket of the user's events, see `user_feed.lua`
 --        event_ids     message id counter
 --        on_demand     1 if session events are written, else 0
 --        is_announced  1 if the user is listed in `online` of the bucket, else 0
--- Reply  nil, or 'announce', see `outbox_demand`
+-- Reply  'announce' if the node must first list the user (see `outbox_demand`), else nil
 local sessions = KEYS[1]
 local uid, session_id, end_reason = ARGV[1], ARGV[2], ARGV[3]
 local bucket, event_ids, on_demand, is_announced = ARGV[4], ARGV[5], ARGV[6], ARGV[7]

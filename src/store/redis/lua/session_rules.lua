@@ -22,7 +22,7 @@
 --                     since
 --                     deviceId
 --                     label
---                     ended        reason why it cannot be continued, or ''
+--                     ended        reason why the login cannot be continued, '' if it can
 --                     past         labels of earlier logins
 --   ended     HASH  sessionId: `<microseconds> <reason>` of the session's end. Absent if `logins`
 --                   shows the end of the session. The session's node removes the field.
@@ -154,7 +154,8 @@ local function set_newest_login(user, session, label, newest)
 end
 
 -- Records the end of a session, because its node may miss the event and would then add the session
--- again. Not needed for a main session if the record of the newest login shows its end.
+-- again. No record is needed for a main session if the record of the newest login shows that the
+-- session has ended.
 local function record_end(user, id, since, reason)
   redis.call('HSET', user.ended, id, int(math.max(NOW, since)) .. ' ' .. reason)
   redis.call('PEXPIRE', user.ended, ENDED_TTL)
@@ -179,8 +180,8 @@ local function end_device(user, flag, reason)
   record_end(user, 'flag ' .. flag, 0, reason)
 end
 
--- Returns the recorded reason for the end of a session, or nil. Ignores a record that is older than
--- the session, because a different process may have used the same session id.
+-- Returns the recorded reason for the end of a session, nil if no end is recorded. Ignores a record
+-- that is older than the session, because a different process may have used the same session id.
 local function read_end(user, session)
   for _, end_record in ipairs(redis.call('HMGET', user.ended, session.id, 'flag ' .. int(session.flag))) do
     local ended, reason = string.match(end_record or '', '^(%d+) (.*)$')
@@ -189,7 +190,7 @@ local function read_end(user, session)
 end
 
 -- Reads a device. Its hash is '' if the device is logged out. `revoked` is the Unix second of its
--- last logout, or 0.
+-- last logout, 0 if there was none.
 local function read_device(user, flag)
   local device = redis.call('HGET', user.devices, flag)
   if not device then return nil end

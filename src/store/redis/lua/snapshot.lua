@@ -28,7 +28,8 @@ end
 
 -- Returns the position after the frames that viewers are shown. If viewers are not shown all
 -- frames, also returns the index of the first event that they are not shown, and the position
--- before the last frame of an ended stream. `view` is the field `v` of the head, or false.
+-- before the last frame of an ended stream. `view` is the field `v` of the head, false if the head
+-- has no such field.
 local function shown_part(view, tail)
   if not view then return tail, false end
   local cut_index, cut_at, end_at = struct.unpack('>ddd', view)

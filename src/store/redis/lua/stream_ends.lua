@@ -3,7 +3,7 @@
 -- KEYS   key prefix of each bucket that contains some of the channels
 -- ARGV   since  Unix ms; earlier ends do not count
 --        then, for each bucket, the number of its channels and the channel key of each
--- Reply  for each channel found
+-- Reply  for each such channel
 --        1  its position (from 1) among the channel keys in ARGV
 --        2  Unix ms at which its last stream ended
 local since = ARGV[1]

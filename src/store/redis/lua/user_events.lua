@@ -45,8 +45,9 @@ local function emit_session(user, ids, event_type, session, counts)
     .. ',"total_online_count":' .. counts.total .. reason .. '}')
 end
 
--- Emits `session.opened` for `opened` (or nil) and `session.closed` for the entries that the script
--- has removed, with the number of sessions after these changes.
+-- Emits `session.opened` for the session `opened`, and `session.closed` for the entries that the
+-- script has removed, with the number of sessions after these changes. `opened` is nil if the
+-- script has added no session.
 local function emit_sessions(user, opened, ids)
   if not opened and #user.left == 0 then return end
   local counts = { total = 0 }
@@ -59,8 +60,9 @@ local function emit_sessions(user, opened, ids)
   for _, session in ipairs(user.left) do emit_session(user, ids, SESSION_CLOSED, session, counts) end
 end
 
--- Writes the events of a script that has added the session `opened` (or nil), or has removed
--- entries. Returns true if the outbox may have entries now.
+-- Writes the events of a script that has added the session `opened` or has removed entries.
+-- `opened` is nil if the script has added no session. Returns true if the outbox may have entries
+-- now.
 --   ids        message id counter
 --   on_demand  '1' if session events are written, else '0'
 local function write_user_events(user, opened, ids, on_demand)

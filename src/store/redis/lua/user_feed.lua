@@ -45,8 +45,9 @@ local function emit_user(user, ids, events, event_type, fields)
 end
 
 -- Returns the action that the node must take before the script makes a change that may cause
--- events, or nil. `announce`: list the user in `online` of the bucket, so that another node finds
--- the outbox even if this node dies. `full`: move the outbox to the feed.
+-- events. Returns nil if no action is needed. `announce`: list the user in `online` of the bucket,
+-- so that another node finds the outbox even if this node dies. `full`: move the outbox to the
+-- feed.
 --   is_announced  '1' if the node has already listed the user
 local function outbox_demand(user, is_announced)
   if user.bucket ~= OUTBOX then return nil end

@@ -17,7 +17,10 @@ const APPENDED = 1;
 const RETRY = 2;
 const REFUSED = 3;
 const REUSED = 5;
-/** Bytes of one result in the reply. Ids of previous messages, if any, follow all results. */
+/**
+ * Number of bytes of one result in the reply. If the reply has ids of previous messages, they
+ * follow the last result.
+ */
 const RESULT_BYTES = 26;
 const ID_BYTES = 8;
 const CALL_OVERHEAD_BYTES = 300;
@@ -36,7 +39,7 @@ export interface Placement {
   readonly publicationSeq: number;
   readonly isRetry: boolean;
   readonly atMs: number;
-  /** Id of the channel's previous message, or 0 if unknown. */
+  /** Id of the channel's previous message, 0 if that id is unknown. */
   readonly idBefore: number;
   readonly record: Buffer;
   /**

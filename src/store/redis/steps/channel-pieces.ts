@@ -6,7 +6,10 @@ import type { Keys } from "../../../redis/keys.ts";
 import type { RedisLink } from "../../../redis/link.ts";
 import type { Arg } from "../../../redis/script.ts";
 
-/** Splits channels into one piece per call. On a Redis Cluster, a piece's keys are in one slot. */
+/**
+ * Splits channels into pieces of at most `length` channels, one piece per call. On a Redis Cluster,
+ * a piece's keys are in one slot.
+ */
 export function channelPieces(
   { isCluster, keys }: Pick<RedisLink, "isCluster" | "keys">,
   channels: readonly ChannelKey[],

@@ -55,7 +55,8 @@ export function isMember(bits: number): boolean {
 }
 
 /**
- * Returns true if the channel has members. Valid only if the script was called with `any_members`.
+ * Returns true if the channel has members. The result is valid only if the script was called with
+ * `any_members`.
  */
 export function hasMembers(bits: number): boolean {
   return bits >= 0 && (bits & HAS_MEMBERS) !== 0;

@@ -120,8 +120,8 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
   }
 
   /**
-   * Removes the data that is stored for replaced members. If this fails, the next `addSubscribers`
-   * call for the group repeats it.
+   * Removes the data that is stored for replaced members. If the removal fails, the next
+   * `addSubscribers` call for the group completes it.
    */
   async function forgetReplaced(channel: ChannelRef): Promise<void> {
     const args = [...groupArgs(channel), PIECE];

@@ -19,8 +19,8 @@ import { bucketOfUser, USER_FEED } from "./user-events.ts";
 
 /**
  * Time for which an inbox's keys remain after its last copy has expired, while the event feed is
- * on. This lets a sweep find the copies and write their events even if no node was running for a
- * while.
+ * on. This lets a sweep find the copies and write their events even if no node was running when the
+ * copies expired.
  */
 export const INBOX_KEPT_MS = 30 * 86_400_000;
 /** Placed in front of scripts that write inboxes. */
@@ -108,8 +108,8 @@ export function newCommand({ clock, limits }: CommandPorts, draft: CommandDraft)
 }
 
 /**
- * Returns true if a user sent the command to a single recipient, whose inbox may have no room for
- * it.
+ * Returns true if the command may be refused for lack of room. Only a command that a user sent to a
+ * single recipient may be refused.
  */
 export function mayBeRefused({ sender, recipients }: Command): boolean {
   return sender !== BACKEND && recipients.length === 1;
@@ -209,7 +209,7 @@ export async function put(
 ): Promise<PutResult & EventResult> {
   const { keys } = ports.link;
   const args = [...copyArgs(ports, command), command.messageId, ...recipientsOf(ports, uids)];
-  // The call is vital, because the command has been accepted: `overloaded` would mean that it was not.
+  // The call is vital, because the error `overloaded` would mean that the command was not accepted.
   const names = [...PUT_KEYS, "inboxIds"];
   const reply = await ports.link.run(PUT, inboxKeys(keys, uids, names), args, { isVital: true });
   const [dropped, cause, seq, endMs, events] = reply as [number, Buffer, number, number, number];

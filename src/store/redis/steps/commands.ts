@@ -53,7 +53,8 @@ const IN_FLIGHT_SHARE = 1 / 4;
  */
 const STALE_MS = 60_000;
 /**
- * Age above which sweeps skip a pending command, because inboxes no longer recognise its copies.
+ * Age above which sweeps skip a pending command, because an inbox no longer recognises that it
+ * already has a copy of the command.
  */
 const GIVEN_UP_MS = 3_600_000;
 const BUCKETS_AT_ONCE = 8;

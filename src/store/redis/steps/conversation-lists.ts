@@ -37,8 +37,8 @@ const DROP = loadScript(lua("drop_peer"));
  */
 const ORDER_PER_CALL = 400;
 /**
- * Maximum number of peers to remove during one listing because they have no messages. Each removal
- * takes several calls.
+ * Maximum number of peers without messages that one listing removes. Each removal takes several
+ * calls.
  */
 const REMOVED_PEERS = 20;
 const HEADS_PER_CALL = 40;
@@ -145,8 +145,8 @@ export function createConversationLists(
 
   /**
    * Reads the newest message of each channel, except channels that the filter certainly excludes.
-   * Also removes some peers without messages. `newestId` is the newest id that the channels'
-   * counters have assigned.
+   * Also removes up to `REMOVED_PEERS` peers without messages. `newestId` is the newest id that the
+   * channels' counters have assigned.
    */
   async function readOrder(
     uid: string,
@@ -277,7 +277,8 @@ export function createConversationLists(
       const keys = excludedTypes.length === 0 ? all : all.filter((key) => !isExcluded(key));
       const { newestId: lastId, newest } = await readOrder(uid, keys, { sinceMs, onlyUnread });
       // On a single server, the list may lack changes with later ids. On a Redis Cluster, the ids
-      // of two buckets cannot be compared, and the look-back covers the difference.
+      // of two buckets cannot be compared, and the look-back of the conversation pages
+      // (`lookBackMs`) covers the difference.
       const newestId = link.isCluster ? lastId : firstId;
       return {
         ...(await selectNewest(newest, range, (channels) => readHeads(uid, channels))),

@@ -127,7 +127,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     return newest.number === trimmed ? newest : { number: trimmed, id: 0 };
   }
 
-  /** Finds the position before the first event at `timeMs` or later by a binary search. */
+  /** Finds, by a binary search, the position before the first event at `timeMs` or later. */
   async function positionAt(partition: number, timeMs: number): Promise<EventPosition> {
     const [{ number: oldest }, newest] = await Promise.all([
       oldestOf(partition),
@@ -279,10 +279,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     return { sizes, total: sizes.reduce((sum, { count, bytes }) => sum + count * bytes, 0) };
   }
 
-  /**
-   * Removes the oldest events of all partitions from one of their two streams: the one whose key
-   * `keyOf` returns.
-   */
+  /** In each partition, removes the oldest events from the stream whose key `keyOf` returns. */
   async function trimAll(
     keyOf: (partition: number) => string,
     { maxBytes, ...limits }: EventLimits,

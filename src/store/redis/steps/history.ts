@@ -44,10 +44,11 @@ export async function readSlice(
 interface Piece extends HistorySlice {
   readonly headSeq: number;
   /**
-   * Seq at which the next piece starts, or 0 if the range is complete or the limits are reached.
+   * Seq at which the next piece starts. 0 if the range is complete, or if a limit of the range is
+   * reached.
    */
   readonly nextSeq: number;
-  /** Seq of the last message, even if it could not be decoded, or 0. */
+  /** Seq of the last message, even if it could not be decoded. 0 if the piece has no messages. */
   readonly lastSeq: number;
   readonly bytes: number;
 }

@@ -52,7 +52,7 @@ const DATA_NAMES: Readonly<Record<string, string>> = {
 };
 
 /**
- * Newest seq of a channel, and the time of its newest imported message. Each of them is 0 if the
+ * Newest seq of a channel, and the time of its newest imported message. Each value is 0 if the
  * channel has no such message.
  */
 interface ImportedHead {
@@ -79,8 +79,9 @@ export function createRedisImports(
   }
 
   /**
-   * Compares messages that the channel already has, and stores the others. Returns the result for
-   * each message, or `undefined` if another caller has changed the channel.
+   * Compares the messages up to the channel's newest seq with the stored messages, and stores the
+   * later ones. Returns the result for each message, or `undefined` if another caller has changed
+   * the channel.
    */
   async function importSome(
     key: ChannelKey,

@@ -14,7 +14,7 @@ const EXPIRE = loadScript(lua("inbox_expire"), ...INBOX_LUA);
 const SWEPT = loadScript(lua("inbox_swept"));
 
 const BUCKETS_AT_ONCE = 8;
-/** Maximum number of calls for one inbox in a sweep. Each removes a few hundred copies. */
+/** Maximum number of calls for one inbox in a sweep. Each call removes up to 500 copies. */
 const MAX_ROUNDS = 100;
 
 /**

@@ -1,7 +1,8 @@
 // Repairs users' group indexes on a Redis Cluster, where a fail-over of a user's slot may lose a
-// group from the index while the group's slot keeps the membership. Entries from the last minute
-// are written again if their connection was lost or their slot moved, and the user's sessions are
-// notified. If `redis.minReplicas` is not 0, no entry can be lost, and nothing is repaired.
+// group from the index while the group's slot keeps the membership. An entry that was written in
+// the last minute is written again if its connection was lost or its slot moved, and the user's
+// sessions are notified. If `redis.minReplicas` is not 0, no entry can be lost, and nothing is
+// repaired.
 
 import { isTransient } from "../../../broker/errors.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -23,8 +24,9 @@ interface WrittenEntry extends IndexEntry {
 }
 
 /**
- * Time for which written entries are remembered. A fail-over can lose entries that were written to a
- * primary that is isolated from the cluster. Such a primary stops accepting writes in less time.
+ * Time for which written entries are remembered. A fail-over can lose entries that were written to
+ * a primary that is isolated from the cluster. Such a primary stops accepting writes after a
+ * shorter time.
  */
 const KEPT_MS = 60_000;
 const MAX_ENTRIES = 200_000;
@@ -43,7 +45,8 @@ export class IndexRepairs {
   }
 
   /**
-   * Returns the connection on which an entry would be written now, or `undefined` if it is closed.
+   * Returns the connection on which an entry would be written now, or `undefined` if this
+   * connection is closed.
    */
   connectionOf(index: string): unknown {
     return this.#ports.link.primaryOf(index).stream;

@@ -1,5 +1,6 @@
-// Reads the state that a session needs to join. On a single server, this takes one script, or
-// several if the user has many groups. On a Redis Cluster, it takes one script per slot.
+// Reads the state that a session needs to join. On a single server, one script reads up to
+// `CHANNELS_PER_CALL` groups and positions. On a Redis Cluster, each script reads the part in one
+// slot.
 
 import {
   type ChannelKey,

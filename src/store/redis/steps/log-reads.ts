@@ -61,7 +61,10 @@ export function createLogReads({
 }: Pick<RedisStorePorts, "link" | "clock" | "limits">): LogReads {
   const retentionMs = limits.retentionS * 1000;
 
-  /** Returns the log, and its own frames from `position` on with the 4 bytes before them. */
+  /**
+   * Returns the log, and up to `maxBytes` bytes of its own frames from `position`. Up to 4 bytes of
+   * own frames before `position` come first.
+   */
   async function read(
     name: LogName,
     { position, maxBytes, isKept }: { position: number; maxBytes: number; isKept: boolean },

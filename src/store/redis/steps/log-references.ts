@@ -16,7 +16,8 @@ const PAGE = 64;
 interface LogReferences {
   confirm(reference: string): Promise<void>;
   /**
-   * Releases a reference, and removes the source if it is no longer needed. Does nothing for "".
+   * Releases a reference. Removes the source if it is deleted or expired and has no other
+   * reference. Does nothing for "".
    */
   release(reference: string): Promise<void>;
   /** Releases the references that removed forks and interrupted creations no longer need. */

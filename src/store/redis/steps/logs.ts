@@ -228,9 +228,9 @@ export function createRedisLogs(ports: RedisStorePorts, operations: Operations):
   }
 
   /**
-   * Stores the time of a use if the stored time is old, so that the log does not expire. A server
-   * that rejects writes, for example because its memory is full, must not make the read fail. The
-   * next read tries again.
+   * Stores the time of a use if the stored time is older than a quarter of the time to live, so
+   * that the log does not expire. A server that rejects writes, for example because its memory is
+   * full, must not make the read fail. The next read tries again.
    */
   async function recordUse(name: LogName, { head, usedAtMs }: StoredLog): Promise<void> {
     if (head.ttlS === undefined || usedAtMs === undefined) return;

@@ -33,12 +33,15 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
   const namesOf = new ChannelNamesOf(link);
   const appends = new Appends(ports);
   const counts = { appended: 0, duplicates: 0 };
-  /** Keeps messages in order while rules are read. If a read fails, later messages fail too. */
+  /**
+   * Keeps messages in order while rules are read. If a read fails, the messages that wait for the
+   * read also fail.
+   */
   const ruleReads = new KeyedSequencer("fail");
 
   /**
-   * Decides whether the sender of a personal message may send. Needed on a Redis Cluster, where the
-   * channel's script cannot read the users' rules.
+   * Decides whether the sender of a personal message may send. This check is needed on a Redis
+   * Cluster, where the channel's script cannot read the users' rules.
    */
   async function checkSender(draft: MessageDraft): Promise<MessageDraft> {
     const { key, fromUid, channel, permission } = draft;
@@ -57,8 +60,8 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
     if (placement.publicationSeq === 0) await commands.settle(draft.key, placement.messageId);
     else if (isApart && placement.messageSeq === 0) {
       // A message that is not stored must be published again from the draft of the retry. A draft
-      // with the permission `refused_by_hook` only looks for an earlier call, and lacks the payload
-      // with which a hook may have replaced the sender's payload.
+      // with the permission `refused_by_hook` serves only to look for an earlier call, and lacks
+      // the payload with which a hook may have replaced the sender's payload.
       if (draft.permission !== "refused_by_hook") await publish(draft, placement);
     } else if (isApart) await publishAgain(ports, draft, placement);
   }
@@ -83,8 +86,8 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
     },
 
     /**
-     * Keeps the order of the calls: awaits nothing before the message is queued, or before the
-     * rules for its sender and recipient are requested.
+     * To keep the order of the calls, awaits nothing before the message is queued. If the rules for
+     * its sender and recipient must be read first, awaits nothing before the rules are requested.
      */
     async append(draft): Promise<AppendResult> {
       const names = namesOf.get(draft.key);

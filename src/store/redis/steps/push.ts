@@ -18,7 +18,7 @@ const MAX_UIDS = 1000;
 
 export const pushKey = (keys: Keys, partition: number): string => keys.bucket("push", partition);
 
-/** Returns the fields that a bucket's key `push` has until a lease claims it. */
+/** Returns the fields that a bucket's key `push` has until a lease claims the cursor. */
 export function pushFields({ number, id }: EventPosition): readonly string[] {
   return ["number", `${number}`, "id", `${id}`];
 }

@@ -92,8 +92,9 @@ export class Sweep {
     const buckets = await this.#dueBuckets(clockAt);
     const sweeps = buckets.map((bucket) => this.#sweepBucket(bucket, clockAt));
     const results: PromiseSettledResult<unknown>[] = await Promise.allSettled(sweeps);
-    // If every bucket of a Redis Cluster failed, the store's clock is wrong or Redis is unreachable.
-    // The tasks would fail too. On a single server, `#dueBuckets` has checked both.
+    // If every bucket of a Redis Cluster failed, the store's clock is wrong or Redis is
+    // unreachable. The tasks would fail too. On a single server, `#dueBuckets` has already checked
+    // the clock and the connection.
     const anySucceeded =
       !this.#ports.link.isCluster || results.some(({ status }) => status === "fulfilled");
     let removed = 0;

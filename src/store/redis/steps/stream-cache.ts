@@ -32,7 +32,7 @@ export class CachedStream {
   /** Index of the first event that viewers are not shown. */
   #cutIndex = Infinity;
   #position = 0;
-  /** The last bytes before the position. */
+  /** Last `CHECK_BYTES` bytes before the position. */
   #check = Buffer.alloc(0);
   #units = ENTRY_UNITS;
   #isActive = true;

@@ -40,8 +40,8 @@ import { createStreamReads } from "./stream-reads.ts";
 import { createStreamSteps } from "./stream-steps.ts";
 
 /**
- * Maximum time by which an event may be in the future. Such times occur because nodes only estimate
- * Redis' clock.
+ * Maximum time by which an event may be in the future. Events with future times occur because nodes
+ * only estimate Redis' clock.
  */
 const MAX_AHEAD_MS = 1000;
 const PAGE = 64;
@@ -62,7 +62,10 @@ export function createRedisStreams(
   const steps = createStreamSteps(ports, operations);
   const channelOrder = new KeyedSequencer();
   let reliableSinceMs = steadyClock();
-  /** Time at which the streams of a bucket could not be interrupted, on `steadyClock`. */
+  /**
+   * For each bucket, the time (on `steadyClock`) of the last producer's call or interruption that
+   * failed with a transient error.
+   */
   const failedMs: number[] = [];
   let mayBeInFuture = true;
   link.onChange((isUp) => {
@@ -194,8 +197,8 @@ export function createRedisStreams(
   }
 
   /**
-   * Lowers times that are in the future. After a clock was set back, such times would keep streams
-   * active.
+   * Lowers the times in `activeStreams` that are in the future. After a clock was set back, such
+   * times would keep streams active.
    */
   async function correctFutureTimes(): Promise<void> {
     mayBeInFuture = false;
@@ -215,7 +218,10 @@ export function createRedisStreams(
       await link.write("zadd", streams, "XX", "LT", nowMs, name);
   }
 
-  /** Waits for a call of a producer. If it fails, the producer's silence is not reliable. */
+  /**
+   * Waits for a producer's call. Records the time of a transient failure, because the producer may
+   * then only seem silent.
+   */
   async function noteFailure<Reply>(key: ChannelKey, call: Promise<Reply>): Promise<Reply> {
     try {
       return await call;
@@ -225,7 +231,10 @@ export function createRedisStreams(
     }
   }
 
-  /** Interrupts no stream whose producer may have been silent because its calls failed. */
+  /**
+   * Interrupts the silent streams of a bucket. Interrupts none if a call has failed within
+   * `silentMs`, because a producer may then only seem silent.
+   */
   async function interruptReliably(bucket: number, silentMs: number): Promise<number> {
     const isReliable = steadyClock() - silentMs >= (failedMs[bucket] ?? 0);
     try {
@@ -301,9 +310,8 @@ const VERDICTS = [
 ] as const;
 
 /**
- * Publications that the caller must send: the frames. If the stream has ended, its member of
- * `activeStreams`, its seq and the time at which it ended precede the frames. See
- * `library/streams.lua`.
+ * Frames that the caller must publish. Three elements about a stream that has ended precede them:
+ * its member of `activeStreams`, its seq and the time of its end. See `library/streams.lua`.
  */
 type Publications = readonly [name?: Buffer, seq?: number, endedMs?: number, ...frames: Buffer[]];
 

@@ -31,9 +31,9 @@ export async function bucketsWithWork(
 }
 
 /**
- * Processes the members of a sorted set whose score is at most `nowMs`, one after another. `process`
- * returns false if its member stays due. Throws the first error after the last member, or after
- * too many errors.
+ * Processes the members of a sorted set whose score is at most `nowMs`, one after another.
+ * `process` returns false if its member stays due. Throws the first error after the last member, or
+ * as soon as 100 calls have failed (see `SweepFailures`).
  */
 export async function sweepDue(
   link: RedisLink,

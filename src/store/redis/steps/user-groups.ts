@@ -64,8 +64,8 @@ export class UserGroups {
   }
 
   /**
-   * Adds the group to the indexes, then runs the script. Adds the group again if the script took so
-   * long that a reader may have removed the entries.
+   * Adds the group to the indexes, then runs the script. Adds the group again if this took longer
+   * than `MAX_ADD_MS`, because a reader may then have removed the entries.
    */
   async addBefore<T>(
     groupId: string,
@@ -107,7 +107,10 @@ export class UserGroups {
     return (reply as readonly Buffer[]).map((id) => id.toString());
   }
 
-  /** Removes from the index the groups that the user is not a member of, except recent entries. */
+  /**
+   * Removes these groups from the user's index, except entries newer than `MIN_REMOVE_AGE_S`. The
+   * user must not be a member of these groups.
+   */
   async removeWrong(uid: string, ids: readonly string[]): Promise<void> {
     const key = this.#link.keys.user("groups", uid);
     const reply = await this.#link.call("hmget", key, ...ids);
@@ -119,8 +122,8 @@ export class UserGroups {
 
   /**
    * Removes wrong entries from the user's index in the background. An entry is wrong if its id is
-   * in `ids` and not in `groups`, unless the entry is recent. `groups` must contain every group in
-   * `ids` that the user is a member of.
+   * in `ids` and not in `groups`, unless the entry is newer than `MIN_REMOVE_AGE_S`. `groups` must
+   * contain every group in `ids` that the user is a member of.
    */
   dropWrong(uid: string, ids: ReadonlySet<string>, groups: readonly string[]): void {
     this.#removeAmong(uid, ids, groups).catch((error: unknown) => {
@@ -149,7 +152,8 @@ export class UserGroups {
   async #remove(uid: string, index: Index, groups: readonly string[]): Promise<void> {
     if (groups.length === index.size) return;
     const members = new Set(groups);
-    // This only preselects entries by the store's clock. The script decides by the server's clock.
+    // This filter only preselects entries by the store's clock. The script decides by the server's
+    // clock.
     const oldS = this.#ports.clock() / 1000 - MIN_REMOVE_AGE_S;
     const wrong = [...index].filter(
       ([id, enteredS]) => !members.has(id) && Number(enteredS) < oldS,

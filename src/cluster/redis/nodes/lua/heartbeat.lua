@@ -7,8 +7,8 @@
 --        nodes        HASH: incarnation -> description of its node
 --        settings     HASH: incarnation -> JSON of its node's settings
 --        clock        HASH: tick     time of the newest heartbeat of any incarnation, milliseconds
---                           resumed  time of the first heartbeat after half of `silence` without
---                                    any heartbeat, or after Redis' clock was set back
+--                           resumed  time of the first heartbeat after more than half of `silence`
+--                                    without any heartbeat, or after Redis' clock was set back
 -- ARGV   incarnation   name of the incarnation: its node id, a colon and random digits
 --        node          node id of the incarnation
 --        description   JSON, see NodeInfo
