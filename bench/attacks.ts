@@ -77,7 +77,7 @@ interface Measured {
   readonly connects: Sample;
 }
 
-/** A measurement of one world's users, during an attack on that world or on the other one. */
+/** A measurement of one world's users, during an attack on that world or on the other world. */
 interface Case {
   readonly name: string;
   readonly world: World;

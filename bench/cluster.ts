@@ -1,9 +1,9 @@
 // How does the throughput grow with the number of nodes on one Redis, and what does the path
 // through Redis cost? Measures stored and acknowledged messages, the fan-out to a group of 1,000
 // members on 1, 2 and 3 nodes, and the time from sending to receiving. Compares them with an
-// embedded node and with Socket.IO and its Redis adapter, which stores nothing; with `--against`,
-// two nodes of each build are compared. All processes share one machine, so CPU time is more
-// meaningful than rates.
+// embedded node and with Socket.IO and its Redis adapter, which stores nothing. With `--against`,
+// compares two nodes of each build. All processes share one machine, so CPU time is more meaningful
+// than rates.
 
 import type { Bench, Benchmark, Row, Sample } from "./support/benchmark.ts";
 import {
@@ -51,8 +51,8 @@ const HOP = {
   unit: "µs, median",
 };
 /**
- * Measured with one message in flight. With more, a busy node writes several messages at once, so
- * it seems to need less time than a node with less load.
+ * Row about runs with one message in flight. With several messages in flight, a busy node writes
+ * several messages at once, so that the node seems to need less time than a node with less load.
  */
 const BUSIEST = {
   title: "fan-out, 1 in flight, per CPU-second of the busiest node",
@@ -265,8 +265,8 @@ async function compareFanout(
 
 /**
  * Returns a run that measures the minimum cost of a fan-out for Redis: one message at a time, to
- * one subscriber per node. More at a time would be unrealistic, because the nodes make a thousand
- * deliveries for each message.
+ * one subscriber per node. Several messages at a time would be unrealistic, because the nodes
+ * make a thousand deliveries for each message.
  */
 function fanoutLimit({ members }: Setting, contenders: readonly Contender[]): Run {
   const { nodes } = contenders.at(-1) ?? {};
@@ -350,7 +350,7 @@ const redisPerMessage =
   ({ members }: Setting) =>
   ({ redisUs }: ClusterSample): Sample => ({ value: redisUs * members });
 
-/** Returns the rate that the nodes would reach with a core each, limited only by CPU time. */
+/** Returns the rate of the nodes if each had its own core and only CPU time limited the rate. */
 const perBusiestSecond = ({ busiestUs }: ClusterSample): Sample => ({
   value: 1e6 / Math.max(busiestUs, MIN_CPU_US),
 });

@@ -1,8 +1,8 @@
 // How much memory and processor time do idle sessions need, and how fast can they connect? Opens
-// 4,000 authenticated sessions and then the others. Each user is a member of two of 20 groups. The
+// 4,000 authenticated sessions and then the rest. Each user is a member of two of 20 groups. The
 // raw server has the same number of sockets, with two topics each. Memory is the resident set of
-// the server process when it no longer changes. Every measurement starts a new server, because a
-// process does not return all freed memory to the system.
+// the server process, read when the set no longer changes. Every measurement starts a new server,
+// because a process does not return all freed memory to the system.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { Backend, TOKEN } from "./support/backend.ts";
@@ -194,8 +194,8 @@ async function busyShare({ pid }: Server, seconds: number): Promise<number> {
 }
 
 /**
- * Returns the percentage of one core that the server uses for one open overview page of the console.
- * The percentage of an idle server is subtracted.
+ * Returns the percentage of one core that the server uses for one open overview page of the
+ * console. The percentage of an idle server is subtracted.
  */
 async function consoleShare(
   server: Server,

@@ -76,7 +76,7 @@ const STREAM: StreamName = {
 };
 
 /**
- * Returns the processor time that a chunk and a message cost the node, and Redis if there is one.
+ * Returns the processor time of a chunk and of a message in the node, and in Redis if it is used.
  */
 async function chunkRows(
   { workbench, plan, subjects }: Bench,
@@ -194,7 +194,7 @@ function crateConfiguration(folder: string, port: number): string {
   ].join("\n");
 }
 
-/** Starts and measures all servers in turn. Returns the samples of each, in the same order. */
+/** Starts and measures all servers in turn. Returns the samples in the order of the servers. */
 function measureInTurn<T>(
   bench: Bench,
   servers: readonly LogServer[],

@@ -39,7 +39,7 @@ const RETRY_MS = 50;
 const POLL_MS = 20;
 const TIMEOUT_S = 120;
 const SENDERS = 16;
-/** Wait after the last message. A second delivery of a message would arrive within this time. */
+/** Time to wait after the last message, in which a second delivery of a message would arrive. */
 const REPEAT_WAIT_MS = 500;
 
 /** The signal that stops Redis, and the time for which Redis stays down. */
@@ -282,7 +282,7 @@ async function runOutage(setup: Setup, outage: Outage): Promise<Recovery> {
   };
 }
 
-/** Stops Redis, starts it again, and watches it from the moment it accepts commands. */
+/** Stops and restarts Redis. Starts to measure its usage when Redis accepts commands again. */
 async function causeOutage(setup: Setup, outage: Outage) {
   const { bench, place, redis } = setup;
   await (outage.signal === "SIGTERM" ? redis.finish() : redis.stop());

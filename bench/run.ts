@@ -359,7 +359,7 @@ function namesIn<Name extends string>(
   return names.filter((name) => chosen.includes(name));
 }
 
-/** Returns the server at the addresses, or `undefined` if there are none. */
+/** Returns the server at the addresses, or `undefined` if both addresses are absent. */
 function serverAt(
   api: string | undefined,
   client: string | undefined,

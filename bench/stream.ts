@@ -133,8 +133,8 @@ async function startManyStreams(
 // --- One stream with many viewers ----------------------------------------------------------------
 
 /**
- * Returns a new stream in the group. Each measurement needs one, because a stream's size is
- * limited.
+ * Returns a new stream in the group. Each measurement needs a new stream, because the size of a
+ * stream is limited.
  */
 function groupStream(): StreamName {
   return { channel: GROUP, fromUid: PRODUCER, clientMsgNo: randomUUID() };

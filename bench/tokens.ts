@@ -137,7 +137,8 @@ const CONNACK = 65;
 const MAX_HEADER_BYTES = 8;
 
 /**
- * Opens a WebSocket and sends CONNECT. Resolves when the CONNACK arrives, and rejects if none does.
+ * Opens a WebSocket and sends CONNECT. Resolves when the CONNACK arrives. Rejects if a different
+ * frame arrives or the connection ends first.
  */
 function openSession(port: number, frame: Uint8Array): Promise<Socket> {
   return new Promise((resolve, reject) => {

@@ -22,7 +22,7 @@ const QUICK_GROUP_COUNTS = [2, 20];
 /** Number of users with each number of groups. */
 const USERS = 20;
 const LISTS_PER_USER = 5;
-/** Number of users with each number of groups who have read all but `UNREAD_GROUPS` groups. */
+/** Number of the `USERS` users who have read all but `UNREAD_GROUPS` of their groups. */
 const READERS = 4;
 const UNREAD_GROUPS = 2;
 const PAGE_SIZE = 100;

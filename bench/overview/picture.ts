@@ -1,6 +1,6 @@
 // Draws a result as an SVG: one bar for each workload and peer, relative to raw uWebSockets.js.
 // ECharts draws it without a browser. Because of its size, ECharts is not a dependency of this
-// project; `.ci/charts` installs it.
+// project. `.ci/charts` installs ECharts.
 
 import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";

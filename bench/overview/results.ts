@@ -16,7 +16,7 @@ export interface PeerFigure {
   readonly latency?: Latency;
   /** Processor time of the server for each operation, microseconds. */
   readonly cpuUs?: number;
-  /** Value divided by that of the raw server. Absent without a raw server. */
+  /** Value divided by that of the raw server. Absent if no raw server was measured. */
   readonly ratio?: number;
   /** Ratio of the processor times. Other load on the machine affects it less. */
   readonly cpuRatio?: number;
@@ -28,7 +28,7 @@ export interface OverviewRow {
   readonly title: string;
   readonly unit: string;
   readonly isLowerBetter: boolean;
-  /** How messages are sent, such as `closed loop, 16 in flight`. Empty if none are sent. */
+  /** How messages are sent, such as `closed loop, 16 in flight`. Empty if no messages are sent. */
   readonly loop: string;
   readonly figures: readonly PeerFigure[];
 }

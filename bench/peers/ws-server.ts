@@ -1,5 +1,5 @@
 // The server of the peer `ws`. Checks and stores nothing. Started as
-// `ws-server.ts publish|answer <frame in hex> <HTTP body>`; prints its port.
+// `ws-server.ts publish|answer <frame in hex> <HTTP body>`. Prints its port.
 //
 //   publish   every POST, and every frame on a socket of `/publish`, is sent as the frame to all
 //             other sockets

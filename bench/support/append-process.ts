@@ -22,7 +22,7 @@ export interface Setting {
   readonly expireS: number;
   readonly durability: "process" | "disk";
   /**
-   * Number of messages for each second of the plan's duration. It is about the rate of a slow
+   * Number of messages for each second of the plan's duration, about the rate of a slow
    * machine.
    */
   readonly rate: number;

@@ -1,5 +1,5 @@
-// The attackers' connections. Each one sends as fast as the node reads, and is opened again as soon
-// as it is closed. Owns the sockets of one attack.
+// The attackers' connections. Each connection sends as fast as the node reads, and is opened again
+// as soon as it is closed. Owns the sockets of one attack.
 
 import { Agent, request } from "node:http";
 import { connect, type Socket } from "node:net";

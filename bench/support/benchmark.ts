@@ -25,7 +25,7 @@ export type Subject =
 
 /** Length and number of the measurements. */
 export interface Plan {
-  /** True for a smoke test, which takes seconds and whose results are meaningless. */
+  /** True if the run is a smoke test, which takes seconds and has meaningless results. */
   readonly isQuick: boolean;
   /** Number of measurements of each subject. The subjects are measured alternately. */
   readonly rounds: number;

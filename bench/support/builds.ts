@@ -37,7 +37,7 @@ export interface Build {
  */
 export async function buildCommit(commit: string, workbench: Workbench): Promise<Build> {
   const directory = join(workbench.folder("build"), "tree");
-  await run("git", ["worktree", "prune"], { cwd: ROOT }); // forgets worktrees of killed runs
+  await run("git", ["worktree", "prune"], { cwd: ROOT }); // unregisters worktrees of killed runs
   await run("git", ["worktree", "add", "--detach", directory, commit], {
     cwd: ROOT,
   });

@@ -117,8 +117,8 @@ export async function startNodes(
 }
 
 /**
- * Starts the peer's clusters, one for each node count. The processes are shared: the first process
- * has a node in every cluster, the last one only in the largest.
+ * Starts the peer's clusters, one for each node count. The clusters share the processes: the first
+ * process has a node in every cluster, the last process only in the largest cluster.
  */
 export async function startPeers(
   { workbench }: Bench,

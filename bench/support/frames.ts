@@ -298,7 +298,7 @@ function bytes(frame: Uint8Array | string): Uint8Array {
   return typeof frame === "string" ? Buffer.from(frame) : frame;
 }
 
-/** Returns a text message as JSON with this number of bytes. Throws if it is too small. */
+/** Returns a text message as JSON with this number of bytes. Throws if the number is too small. */
 export function jsonPayload(length: number): Uint8Array {
   const empty = JSON.stringify({ type: 1, content: "" });
   if (length < empty.length) throw new RangeError(`a message has at least ${empty.length} bytes`);

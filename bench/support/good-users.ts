@@ -16,7 +16,7 @@ import type { Latency } from "./load.ts";
 export const GOOD_GROUP = "good";
 export const SENDER = "good-sender";
 export const RECEIVER = "good-receiver";
-/** Users who connect in turn, so that each one connects rarely. */
+/** Users who connect in turn, so that each user connects rarely. */
 export const VISITORS: readonly string[] = Array.from({ length: 50 }, (_, at) => `visitor-${at}`);
 
 const SEND_EVERY_MS = 10;
@@ -54,7 +54,7 @@ export class GoodUsers {
     receiver.on("message", (data: Buffer) => this.#received(decodeServerFrame(data, RECEIVER)));
   }
 
-  /** Connects the sender to the first node and the receiver to the last one. */
+  /** Connects the sender to the first node and the receiver to the last node. */
   static async connect(ports: readonly number[]): Promise<GoodUsers> {
     const sender = await logIn(ports[0] ?? 0, SENDER);
     const receiver = await logIn(ports.at(-1) ?? 0, RECEIVER);

@@ -1,6 +1,7 @@
 // The schedule of the load client's open loops, which send messages at a fixed rate regardless of
-// the server's replies, and of the streams whose chunks the load client publishes. Included only by load.c, after its connections
-// are declared. Owns the start time and the number of messages that have become due so far.
+// the server's replies, and of the streams whose chunks the load client publishes. Included only by
+// load.c, after the declaration of the connections. Owns the start time and the number of messages
+// that have become due so far.
 #pragma once
 
 // Message m is due `m * dueGapNs` after the start. In streams it belongs to stream

@@ -8,7 +8,7 @@
 //   load mode=request kind=ws|http port=P connections=N depth=D upgrade=F [open=F replies=R]
 //        message=F reply=HEX warmup=S seconds=S [rate=R] [process=PID]
 //     Closed loop: keeps D unanswered messages on each connection. With `rate`, an open loop: R
-//     messages per second on all connections together, with at most D unanswered ones on each.
+//     messages per second on all connections together, at most D of them unanswered on each.
 //
 //   load mode=fanout port=P connections=N depth=D upgrade=F [open=F replies=R] reply=HEX
 //        publish=ws|http publishPort=P [publishUpgrade=F publishOpen=F] message=F
@@ -26,19 +26,21 @@
 //     each line on stdin it prints one line of JSON: the number of open connections, and the number
 //     of frames they have received that begin with `reply`.
 //
-// In an open loop the latency of a message counts from the time at which it was due, so that it
-// includes the delay of a server that falls behind.
+// In an open loop, latency is measured from the time at which a message was due. The latency
+// therefore includes the delay of a server that cannot keep up.
 //
 // Options:
 //
 //   host               IPv4 address of the server, 127.0.0.1 by default
 //   port, publishPort  comma-separated ports, which the connections use in turn
-//   process            comma-separated process ids, whose CPU time is printed in total and for each
+//   process            comma-separated process ids. The CPU time of the processes is printed in
+//                      total and for each process
 //   first              connection number of the first connection, 0 by default
 //   upgrade, open      files with the WebSocket upgrade and the first frame of a connection
 //   replies            number of frames to wait for after `open`
-//   framing            `varint`: there is no upgrade, and a frame is a byte, its length with 7 bits
-//                      in each byte, lowest bits first, and its body. The publisher uses HTTP
+//   framing            `varint`: there is no upgrade. A frame consists of one byte, the length of
+//                      the body (7 bits in each byte, lowest bits first), and the body. The
+//                      publisher uses HTTP
 //   opened, publishOpened   bytes, in hexadecimal, that a frame must contain to count as a reply to
 //                      `open`; by default every frame counts
 //   message            file with the frame or request of one message
@@ -81,7 +83,7 @@ typedef struct {
   uint64_t received;            // receiver: number of deliveries
   uint64_t *sentAt;             // requester: ring of `depth` send times
   uint64_t sent, answered;
-  uint64_t overdue;             // open loop: messages due while too many were unanswered
+  uint64_t overdue;             // open loop: due messages that wait for the next replies
   const Template *upgrade, *open;
   const Mark *opened;
 } Connection;

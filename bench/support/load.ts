@@ -66,7 +66,7 @@ export type RequestRun = LoadRun &
 export interface FanoutRun extends LoadRun {
   readonly opening: Opening;
   readonly replyStart: Uint8Array;
-  /** True if a frame may contain several replies, counted by the bytes of `replyStart`. */
+  /** True if a frame may contain several replies. Each begins with the bytes of `replyStart`. */
   readonly isPacked?: boolean | undefined;
   readonly publishPort: number | readonly number[];
   /** First bytes that the publisher's socket sends, `undefined` to publish over HTTP. */

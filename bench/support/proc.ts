@@ -39,7 +39,7 @@ function secondsIn(fields: readonly string[], at: number): number {
 
 /**
  * Returns the processor time of all current threads of the process, in steps of a nanosecond. The
- * time of a thread that ended is lost.
+ * time of a thread that has ended is not included.
  */
 export function threadSeconds(pid: number): number {
   const folder = `/proc/${pid}/task`;

@@ -17,7 +17,7 @@ interface Profile {
     };
   }[];
   readonly samples: readonly number[];
-  /** Microseconds between each sample and the one before it. */
+  /** Microseconds between each sample and the previous sample. */
   readonly timeDeltas: readonly number[];
 }
 

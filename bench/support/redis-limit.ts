@@ -105,7 +105,8 @@ async function subscribe(redis: Redis, topics: readonly string[]): Promise<reado
 }
 
 /**
- * Writes the request again each time it is fully answered, until `shouldContinue` returns false.
+ * Writes the request again each time all its replies have arrived, until `shouldContinue` returns
+ * false.
  */
 function repeatRequest(
   socket: Socket,

@@ -70,9 +70,9 @@ export class RedisWatch {
   }
 
   /**
-   * Waits until the server has been busy and has then received hardly more than `rate` commands per
-   * second for `REST_STEPS` steps. Returns the seconds from the start to the last busy step.
-   * Rejects after `timeoutSeconds`.
+   * Waits until the server has been busy, and then until it has received at most about `rate`
+   * commands per second for `REST_STEPS` steps. Returns the seconds from the start to the last busy
+   * step. Rejects after `timeoutSeconds`.
    */
   async untilRest(rate: number, timeoutSeconds: number): Promise<number> {
     let [count, atS, restedS, steps] = [0, 0, 0, 0];

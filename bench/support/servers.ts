@@ -14,7 +14,7 @@ export interface Server {
   readonly pid: number;
   /** IPv4 address. Absent for 127.0.0.1. */
   readonly host?: string;
-  /** Token of its API, if it needs one. */
+  /** Token of its API. Absent if the API needs no token. */
   readonly apiToken?: string;
   readonly apiPort: number;
   readonly clientPort: number;

@@ -18,7 +18,7 @@ export interface SpawnOptions {
   readonly args: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
-  /** True for the measured process, which has its own core on a pinned workbench. */
+  /** True if the process is measured. On a pinned workbench, it has a core of its own. */
   readonly isMeasured?: boolean;
 }
 

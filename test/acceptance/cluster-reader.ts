@@ -18,8 +18,8 @@ import { isRetryable } from "./cluster-sender.ts";
 import { observedRangeOf } from "./crash-reader.ts";
 
 /**
- * When a reader closes its connection by itself. A `steady` reader never does, a `watchful` one
- * leaves a node that does not answer a ping, and a `roaming` one reconnects at random times.
+ * When a reader closes its connection by itself. A `steady` reader never does. A `watchful` reader
+ * leaves a node that does not answer a ping. A `roaming` reader reconnects at random times.
  */
 export type ReconnectHabit = "steady" | "watchful" | "roaming";
 

@@ -1,5 +1,5 @@
-// Counts what Redis does for the connect of a user in many groups, with Redis' own statistics: few
-// calls, one exact check of each membership, and nothing that the client did not ask for.
+// Counts the work of Redis for the connect of a user in many groups, with Redis' own statistics:
+// few calls, one exact check of each membership, and no work that the client did not ask for.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";

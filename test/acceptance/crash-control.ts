@@ -42,7 +42,7 @@ class Cell<T> {
     this.#possible = [to];
   }
 
-  /** Fixes the value after a crash. Returns false if `value` is not one of the possible values. */
+  /** Records the value found after a crash. Returns false if `value` is not a possible value. */
   settle(value: T | undefined): boolean {
     if (value === undefined || !this.#possible.includes(value)) return false;
     this.#possible = [value];

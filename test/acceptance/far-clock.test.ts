@@ -33,7 +33,7 @@ t.test("a node does not start while its clock shows a time after 2080", async (t
   t.ok((await send(node)) < 2 ** 53, "an earlier time is used");
 });
 
-t.test("a node whose clock jumps beyond 2080 continues from the last valid time", async (t) => {
+t.test("a node whose clock jumps beyond 2080 assigns ids from the last valid time", async (t) => {
   const node = await spawnShifted(t);
   const ids = [await send(node)];
   t.equal(await gauge(node), "0");

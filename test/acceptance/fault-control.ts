@@ -196,8 +196,8 @@ export class FaultControl {
   }
 
   /**
-   * Logs in at a random node. A kick before the next attempt begins is a problem: only an older
-   * login can have caused it, one that had already failed or been acknowledged.
+   * Logs in at a random node. Records a problem if the session is kicked before the next attempt
+   * begins, because then only an older login, already failed or acknowledged, can have kicked it.
    */
   async #openLogin(uid: string): Promise<Login> {
     const number = (this.#attempts.get(uid) ?? 0) + 1;

@@ -19,7 +19,8 @@ import { FaultControl } from "./fault-control.ts";
 const FAULTS = volume(40, "JINDOU_TEST_FAULTS");
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000);
 /**
- * Longer than the nodes' `redis.timeoutMs`, after which Redis rejects a node's command as too late.
+ * Time after which a call without a reply can no longer run. It is longer than the nodes'
+ * `redis.timeoutMs`, after which Redis rejects a node's command as too late.
  */
 const SETTLED_MS = 2500;
 const MAX_HANG_MS = 2500;

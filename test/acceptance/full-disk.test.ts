@@ -380,9 +380,9 @@ const ALICE_TO = { id: "group", type: 2 } as const;
 interface Sender {
   readonly name: string;
   readonly send: (text: string) => Promise<unknown>;
-  /** What `send` returns while the disk is full. */
+  /** Result of `send` while the disk is full. */
   readonly refusal: object;
-  /** What `send` returns while the disk has space. */
+  /** Result of `send` while the disk has space. */
   readonly success: object;
   /** Throws if the connection has ended. */
   readonly ping: () => Promise<unknown>;

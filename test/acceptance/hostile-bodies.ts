@@ -6,7 +6,7 @@ import { Random } from "../support/random.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** A valid body for every call that reads one, by path. */
+/** A valid body for every call that reads a body, by path. */
 export const RIGHT_BODIES: Readonly<Record<string, Fields | readonly string[]>> = {
   "/user/token": { uid: "u", token: "t", device_flag: 0, device_level: 1 },
   "/user/device_quit": { uid: "u", device_flag: 0 },

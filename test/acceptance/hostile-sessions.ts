@@ -1,7 +1,7 @@
-// A process that runs hostile sessions. Each session writes frames that cost the broker much work
-// as fast as its socket accepts them, ignores the responses, and reconnects at once when it is
-// closed. hostile-work.test.ts starts this process, which prints "at work" when the attack has
-// begun, and its counts as one line of JSON when stdin ends.
+// A process that runs hostile sessions. Each session writes expensive frames as fast as its socket
+// accepts them. It ignores the responses, and reconnects at once when it is closed.
+// hostile-work.test.ts starts this process. The process prints "at work" when the attack has begun,
+// and prints its counts as one line of JSON when stdin ends.
 
 import { connect, type Socket } from "node:net";
 import { GROUP_CHANNEL } from "../../src/broker/model.ts";

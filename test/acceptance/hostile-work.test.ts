@@ -1,9 +1,10 @@
 // Ten hostile sessions send the most expensive frames as fast as they can, while a good client
 // sends messages and commands. The good client's times under attack are compared with its times
 // before the attack. JINDOU_TEST_QUIET=1 also checks the promised 250 ms, on a machine that does
-// nothing else. JINDOU_TEST_ATTACK_MS sets the duration of the attack, JINDOU_TEST_CONVERSATIONS
-// the length of the conversation lists, JINDOU_TEST_ATTACK one kind of frame, or `all` for all
-// kinds. By default no commands and no acknowledgements of commands are sent.
+// nothing else. JINDOU_TEST_ATTACK_MS sets the duration of the attack, and
+// JINDOU_TEST_CONVERSATIONS the length of the conversation lists. JINDOU_TEST_ATTACK selects one
+// kind of frame, or all kinds with `all`. By default the attackers send no commands and no
+// acknowledgements of commands.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";

@@ -19,9 +19,9 @@ import { SseReader } from "./sse-reader.ts";
 const ROUNDS = Number(process.env.JINDOU_TEST_LATE_ROUNDS ?? 2);
 const DELAY_MS = 1000;
 /**
- * Time within which a lost publication must be noticed: one second until the node publishes its
- * next mark (a frame to itself that checks the connection), two seconds by which the mark may be
- * late, and the duration of a resync.
+ * Time within which a lost publication must be noticed. It is the sum of one second until the node
+ * publishes its next mark (a frame to itself that checks the connection), two seconds by which the
+ * mark may be late, and the duration of a resync.
  */
 const NOTICED_MS = 1000 + 2000 + 1500;
 /** Node that receives publications late, and node that receives all HTTP calls. */
@@ -185,7 +185,8 @@ class Scenario {
 }
 
 /**
- * Returns the texts in the result of a read, or none if the read was refused or the session ended.
+ * Returns the texts in the result of a read. Returns no texts if the read was refused or the
+ * session ended.
  */
 async function textsOf(read: Promise<unknown>): Promise<readonly string[]> {
   try {

@@ -31,7 +31,7 @@ const SINGLE_MESSAGE_RUNS = {
   JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "32768",
 };
 const BACKLOG_TEXT_BYTES = 9000;
-/** Maximum number of tries until enough kicks interrupted a resume. */
+/** Maximum number of tries until three kicks have interrupted a resume. */
 const MAX_RESUMES = 40;
 const SEND_WINDOW = 16;
 const TEAM: ChannelRef = { id: "team", type: GROUP_CHANNEL };

@@ -2,8 +2,9 @@
 // node loses its subscriptions or freezes, while on another node the user is removed from a group,
 // gets a new token or logs in with another main device. Messages that are sent after this change
 // never reach the old session, nor a reader of the group's stream. JINDOU_TEST_ROUNDS sets the
-// number of rounds with short cuts, JINDOU_TEST_LONG_CUTS and JINDOU_TEST_FREEZES the number of
-// long interruptions (ten rounds share one), JINDOU_TEST_CUT_MS the duration of a long cut.
+// number of rounds with short cuts. JINDOU_TEST_LONG_CUTS and JINDOU_TEST_FREEZES set the number of
+// long cuts and of freezes, each of which ten rounds share. JINDOU_TEST_CUT_MS sets the duration of
+// a long cut.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Redis } from "ioredis";

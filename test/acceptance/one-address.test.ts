@@ -140,8 +140,8 @@ async function openPeers(
 }
 
 /**
- * Opens a TCP connection from `ADDRESS`, upgrades it if `isUpgraded` is true or `connectAs` is set,
- * and logs in as the user `connectAs`, if any. Sends nothing else.
+ * Opens a TCP connection from `ADDRESS`. Upgrades it if `isUpgraded` is true or `connectAs` is set.
+ * Logs in as the user `connectAs` if that is set. Sends nothing else.
  */
 function openPeer(
   port: number,

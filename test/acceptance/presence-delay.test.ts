@@ -1,4 +1,4 @@
-// Presence that watchers are pushed when sessions end, on every store. A user who comes back within
+// Presence that is pushed to watchers when sessions end, on every store. A user who returns within
 // `presence.offlineDelayMs`, at any node, is never pushed as offline. A user who logged out is
 // pushed as offline at once. In most tests the delay is longer than the test, so a push that
 // arrives did not wait for the delay.

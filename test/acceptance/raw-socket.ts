@@ -123,7 +123,7 @@ export class RawSocket {
     this.#socket.end();
   }
 
-  /** Resets the connection, so that the kernel keeps no data of it. */
+  /** Resets the connection, so that the kernel keeps none of its data. */
   kill(): void {
     this.#socket.resetAndDestroy();
   }

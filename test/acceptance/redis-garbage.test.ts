@@ -306,8 +306,8 @@ function* forgeries(): Iterable<(frame: Buffer) => Buffer> {
   ];
   for (let index = 0; index < 3; index++)
     for (const change of changes) yield (frame) => changed(frame, [index, change]);
-  // These combine the next publication number with an id from long ago or from days ahead. A frame
-  // whose id is close to the current time could be a real one.
+  // These changes combine the next publication number with an id from long ago or from days ahead.
+  // A frame whose id is close to the current time could be a real frame.
   for (const change of changes.slice(2))
     yield (frame) => changed(frame, [0, (value) => value + 1], [1, change]);
 }

@@ -45,7 +45,7 @@ async function login(
   return client;
 }
 
-/** More values than the whole budget of a connection pays for. */
+/** JSON with more values than the whole budget of a connection pays for. */
 const VALUES = `[${"[],".repeat(20_000)}0]`;
 
 const request = (method: string, id: string, params: Json = {}) =>

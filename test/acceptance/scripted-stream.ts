@@ -41,7 +41,7 @@ export class ScriptedStream<S extends Producing = RestartableBroker> {
     return this.options.script.length;
   }
 
-  /** True from the moment at which the last event is sent. */
+  /** True if the sending of the last event has begun. */
   get isEnding(): boolean {
     return this.#isEnding;
   }

@@ -55,7 +55,7 @@ t.test("a node whose timings differ from those of a live node does not start", a
   );
 });
 
-t.test("a killed node does not keep a node with different timings from starting", async (t) => {
+t.test("a killed node does not prevent the start of a node with different timings", async (t) => {
   const redis = await startRedis(t);
   const settings = { [DEAD_AFTER]: "1500" };
   const first = await launchBroker(t, settingsOf(redis.url, "first", settings));
@@ -90,7 +90,7 @@ t.test("timings can be changed node by node with cluster.acceptNewTimings", asyn
   );
 });
 
-t.test("a difference in other settings causes one warning, which shows no secret", async (t) => {
+t.test("a difference in settings that may differ causes one warning without secrets", async (t) => {
   const redis = await startRedis(t);
   const own = { JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "5000", JINDOU_ADMIN_PASSWORD: "hunter2" };
   await spawnBroker(t, settingsOf(redis.url, "first", { JINDOU_ADMIN_PASSWORD: "hunter3" }));

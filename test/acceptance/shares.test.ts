@@ -213,7 +213,7 @@ t.test(
     const ENCRYPTED = 80;
     const COST = 1 + PLAIN / 100 + ENCRYPTED / 20;
     const LARGE = 32_768;
-    const FREE = 4096; // the bytes of a payload that do not count
+    const FREE = 4096; // the bytes of a payload that are free of charge
     const LARGE_COST = COST + LARGE / 4096 + (LARGE - FREE) * (PLAIN / 65_536 + ENCRYPTED / 4096);
     const { broker, connect } = await startNode(t, SMALL_LIMITS);
     const members = range(PLAIN).map((i) => `plain-${i}`);
@@ -414,7 +414,7 @@ t.test(
   },
 );
 
-t.test("a user's commands do not remove the commands of others from an inbox", async (t) => {
+t.test("a user's commands do not remove the commands of other users from an inbox", async (t) => {
   const { broker, connect } = await startNode(t, { JINDOU_COMMANDS_MAX_INBOX: "100" });
   const bob = { id: "bob", type: PERSON_CHANNEL } as const;
   const command = textPayload("from the backend");

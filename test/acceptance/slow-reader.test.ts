@@ -33,18 +33,18 @@ const GROUP = { type: 2, id: "team" } as const;
 const TIMEOUT_MS = 120_000;
 
 /**
- * Runs with a stalled reader are compared with runs without one, by the fastest run of each kind,
- * because other load on the machine only makes a run slower. More pairs are run if that load
- * disturbs the comparison.
+ * Minimum number of pairs: one run with a stalled reader and one without. The fastest runs of each
+ * kind are compared, because other load on the machine only makes a run slower. Further pairs are
+ * run if that load disturbs the comparison.
  */
 const MIN_PAIRS = 2;
 const MAX_PAIRS = 12;
 
 /**
- * Allowed growth of the broker's memory, in MiB, from the warm-up to the end of the test. Measured:
- * 2 to 4, mostly compiled code. The bound is exceeded by the kept buffers of 13 disconnected
- * readers (1 to 2 MiB each), by the kept pages of 8 HTTP clients (11 MiB each), and by one kept run
- * (19 MiB or more).
+ * Allowed growth of the broker's memory, in MiB, from the warm-up to the end of the test. The
+ * measured growth was 2 to 4 MiB, mostly compiled code. The bound is exceeded if the buffers of 13
+ * disconnected readers (1 to 2 MiB each), the pages of 8 HTTP clients (11 MiB each) or one run
+ * (19 MiB or more) are not freed.
  */
 const MEMORY_TOLERANCE_MIB = 10;
 

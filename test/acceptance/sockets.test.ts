@@ -324,8 +324,8 @@ async function until(condition: string, holds: () => boolean | Promise<boolean>)
 // --- The process ---------------------------------------------------------------------------------
 
 /**
- * Returns the share of one core that the process uses while no calls are made, measured again if
- * the process may still be busy with earlier calls.
+ * Returns the share of one core that the process uses while no calls are made. Measures again if
+ * the share is `IDLE_CPU` or more, because the process may still be busy with earlier calls.
  */
 function idleShare(pid: number): Promise<number> {
   return leastBelow(IDLE_CPU, 5, async () => {

@@ -26,8 +26,8 @@ const MAX_FRAME_BYTES = 163_840;
 const FRAME_BYTES = MAX_FRAME_BYTES - 100;
 const CONCURRENCY = 8;
 /**
- * Maximum number of measurements. The lowest counts, because other load on the machine only
- * adds to the cost.
+ * Maximum number of measurements. The lowest result counts, because other load on the machine
+ * only adds to the cost.
  */
 const ATTEMPTS = 4;
 
@@ -164,7 +164,7 @@ t.test(
 );
 
 t.test(
-  "a CONNECT that resumes 1,000 channels with 64-character ids is accepted in native and in JSON",
+  "a CONNECT that resumes 1,000 channels with 64-character ids is accepted over the native protocol and over JSON-RPC",
   async (t) => {
     await broker.call("/user/token", { uid: "bob", token: "t", device_flag: 0 });
     const ids = Array.from({ length: 1000 }, (_, i) => String(i).padStart(64, "g"));

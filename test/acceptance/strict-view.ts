@@ -51,7 +51,7 @@ export class StrictView {
     };
   }
 
-  /** Applies a snapshot of a response or message, which may arrive before events it includes. */
+  /** Applies a snapshot of a response or message. It may arrive before events that it includes. */
   applyResponse(snapshot: StreamSnapshot): void {
     if (snapshot.nextIndex < this.#nextIndex) return;
     this.replace(snapshot);

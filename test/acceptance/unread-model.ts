@@ -123,8 +123,8 @@ export class UnreadModel {
   }
 
   /**
-   * Returns true if a message expires in that span of time. A list that was read meanwhile may or
-   * may not contain it.
+   * Returns true if a message expires between the two times. A list that was read between them may
+   * or may not contain the message.
    */
   isUncertain(fromMs: number, toMs: number): boolean {
     return [...this.#channels.values()].some(({ messages }) =>

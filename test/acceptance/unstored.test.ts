@@ -30,8 +30,8 @@ async function send(receiver: string, text: string, overrides = {}): Promise<voi
 }
 
 /**
- * Connects. Retries while the node refuses clients with 4102, because it got no processor time for
- * so long that the other nodes consider it dead.
+ * Connects. Retries while the node refuses clients with 4102, because the node got no processor
+ * time for so long that the other nodes consider it dead.
  */
 async function connect(uid: string): Promise<NativeClient> {
   const port = nodes.clientPortOf(FROZEN);
@@ -65,9 +65,9 @@ function isClosedAsUnavailable(error: unknown): boolean {
 const textsOf = ({ messages }: NativeClient) => messages.map(textOf);
 
 /**
- * Durations of the freezes. After a short freeze the connections to Redis continue. After a long
- * one they have timed out, and the node may notice the time-out before it reads the bytes that have
- * arrived.
+ * Durations of the freezes. After a short freeze, the connections to Redis continue. After a long
+ * freeze, these connections have timed out, and the node may notice the time-out before it reads
+ * the bytes that have arrived.
  */
 const FREEZES_MS = [2 * DEAD_AFTER_MS, 4 * DEAD_AFTER_MS];
 

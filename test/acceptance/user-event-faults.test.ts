@@ -28,7 +28,7 @@ interface FeedEvent {
   readonly data: Readonly<Record<string, unknown>>;
 }
 
-/** What the test did as one user. */
+/** Record of what the test did as one user. */
 class UserLedger {
   readonly uid: string;
   readonly kickedDevices: string[] = [];

@@ -176,7 +176,7 @@ t.test(
 );
 
 t.test(
-  "POST /channel/subscriber_remove removes permanent subscribers, or temporary ones if temp_subscriber is 1",
+  "POST /channel/subscriber_remove removes permanent subscribers, or temporary subscribers if temp_subscriber is 1",
   async (t) => {
     const api = await startApi();
     const remove = (body: object) => inject(api, "POST /channel/subscriber_remove", { body });

@@ -77,7 +77,7 @@ function compile(schema: TSchema): (value: unknown) => boolean {
   return (value) => validator.Check(value);
 }
 
-/** Checks the headers of a reply, and the fields of its body if it is an error. */
+/** Checks the headers of a reply and, for an error reply, the fields of its body. */
 export function checkHeaders({ status, headers, json }: Reply, dialect: string): void {
   assert.match(headers["cache-control"] ?? "", /^(private, )?no-store$/);
   assert.equal(headers["x-content-type-options"], "nosniff");

@@ -89,7 +89,7 @@ t.test(
 );
 
 t.test(
-  "if calls need a credential, every call without one except login, the index, healthz and readyz is rejected with 401 before its body is read",
+  "if calls need a credential, every call except login, the index, healthz and readyz is rejected with 401 without a credential, before its body is read",
   async (t) => {
     const api = await startApi({ requiresCredential: true });
     for (const { method, path } of api.endpoint.routes) {

@@ -57,7 +57,7 @@ export const LIST_CALLS = ["blacklist", "whitelist"].flatMap((list) =>
 /** Calls that the stubs of the use cases have recorded, and the results that they return. */
 export interface StubState {
   readonly calls: { readonly call: string; readonly args: unknown[] }[];
-  /** Error that the next calls throw, or `undefined` for none. */
+  /** Error that the next calls throw, or `undefined` if they succeed. */
   failure: unknown;
   presence: readonly Presence[];
   /** Whether every account is banned. */

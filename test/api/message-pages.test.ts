@@ -62,7 +62,7 @@ t.test("a failed read of a page does not block the reads of later pages", async 
   );
 });
 
-t.test("no page is read for a caller that has disconnected while it waited", async (t) => {
+t.test("no page is read for a caller that disconnects while waiting", async (t) => {
   const pages = new MessagePages();
   let reads = 0;
   const read = async () => {
@@ -84,7 +84,7 @@ t.test("no page is read for a caller that has disconnected while it waited", asy
   t.equal(reads, 3);
 });
 
-t.test("a call is refused as overloaded if 500 calls wait already", async (t) => {
+t.test("a call is refused as overloaded if 500 calls already wait", async (t) => {
   const pages = new MessagePages();
   const read = async () => ({ messages: messages(1) });
   const calls = Array.from({ length: 501 }, () => pages.read(CALLER, read, toJson));

@@ -96,7 +96,7 @@ t.test("the files of a page are compressed for clients that accept gzip", async 
   t.equal(head.headers["cache-control"], plain.headers["cache-control"]);
 });
 
-t.test("a path below a page that is not one of its files is answered with 404", async (t) => {
+t.test("a path below a page is answered with 404 if the page has no such file", async (t) => {
   const broker = await startBroker(t);
   for (const path of [
     "/demo/main-AAAAAAAA.js",

@@ -28,7 +28,7 @@ t.test(
 );
 
 t.test(
-  "GET /readyz returns 200 if the node is ready, and 503 with the reason if it is not, without a credential",
+  "GET /readyz needs no credential and returns 200 if the node is ready, or else 503 with the reason",
   async (t) => {
     const api = await startApi({ requiresCredential: true });
     t.equal((await inject(api, "GET /readyz")).status, 200);

@@ -56,7 +56,7 @@ export interface DeclaredName {
   readonly kind: "variable" | "parameter" | "private member";
 }
 
-/** What the rules need to know about a file. */
+/** Facts that the rules need about a file. */
 export interface FileFacts {
   /** Path from the root of the project, with slashes. */
   readonly path: string;

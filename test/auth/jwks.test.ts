@@ -202,7 +202,7 @@ t.test(
   },
 );
 
-t.test("a read that finds the same invalid document as before fails again", async (t) => {
+t.test("a repeated read of the same invalid key document fails again", async (t) => {
   const provider = new Provider();
   provider.keys = [first.jwk];
   await provider.listen(t);
@@ -234,7 +234,7 @@ t.test(
 );
 
 t.test(
-  "a failed read for an unknown key is followed by a regular read that became due in the meantime",
+  "a regular read of the keys that becomes due during another read runs after the other read has failed",
   async (t) => {
     const provider = new Provider();
     provider.keys = [first.jwk];

@@ -132,7 +132,7 @@ t.test("a message is sent again and stored once if the reply to it is lost", asy
 });
 
 t.test(
-  "a message to many users is sent again and stored once for each if the reply to it is lost",
+  "a message to many users is sent again and stored once for each user if the reply to it is lost",
   async (t) => {
     const { url, bodies } = await startProxy(t, ["lost", undefined]);
     const batch = { from_uid: "ann", subscribers: ["ben", "cleo"], payload: text("each") };
@@ -151,7 +151,7 @@ t.test(
 );
 
 t.test(
-  "an id that is empty or `undefined` is replaced, so that a retry is stored once",
+  "a client_msg_no that is empty or `undefined` is replaced by a generated id, so that a retry is stored once",
   async (t) => {
     const channel = { channel_id: "unset", channel_type: 2 } as const;
     await createBackend({ url: api }).createChannel({ ...channel, subscribers: ["ann"] });
@@ -178,7 +178,7 @@ t.test("an event is sent again and added once if the reply to it is lost", async
 });
 
 t.test(
-  "a call that would fail the second time is not repeated after an attempt that may have succeeded",
+  "a call that cannot succeed twice is not repeated after an attempt that may have succeeded",
   async (t) => {
     const channel = { channel_id: "new", channel_type: 2 } as const;
     const lost = await startProxy(t, ["lost"]);
@@ -209,7 +209,7 @@ t.test(
   },
 );
 
-t.test("a call whose attempt takes too long rejects with timeout", async (t) => {
+t.test("a call whose attempt takes longer than timeoutMs rejects with timeout", async (t) => {
   const server = createServer(() => undefined);
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   t.teardown(() => {

@@ -17,7 +17,7 @@ const SHARED = "127.0.0.4";
 const MONITOR = "127.0.0.5";
 const OTHER_MONITOR = "127.0.0.7";
 const OTHER_GUESSER = "127.0.0.6";
-/** Number of parallel guesses. It exceeds the number that may wait for a check, which is 8. */
+/** Number of parallel guesses, more than the 8 guesses that may wait for a check. */
 const CROWD = 16;
 
 const SETTINGS = {

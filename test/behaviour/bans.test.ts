@@ -103,7 +103,7 @@ t.test("a banned user cannot read streams, and the user's open readers end", asy
 
 // Covers [decisions: A banned account]
 t.test(
-  "a ban ends the user's open readers of a stream at once, and their next requests get banned",
+  "a ban ends the user's open readers of a stream at once, and refuses their next requests as banned",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     await world.register(alice);

@@ -265,7 +265,7 @@ t.test("subscriber_remove responds with 400 to missing, empty or invalid fields"
 });
 
 t.test(
-  "subscriber_remove_all removes all members, including temporary ones, and members can be added again",
+  "subscriber_remove_all removes all members, including temporary members, and members can be added again",
   async (t) => {
     const { bob, channel, client, send } = await aliceAndBob(t);
     const guest = world.name("guest");

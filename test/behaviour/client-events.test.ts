@@ -186,7 +186,7 @@ t.test(
   },
 );
 
-t.test("an event with an invalid type or too much data is refused", async (t) => {
+t.test("an event with an invalid type or more than 4,096 bytes of data is refused", async (t) => {
   const { channel, sender, member } = await createGroup(t);
   const emit = (type: string, data = "") => codeOf(sender.emit(channel, type, data));
   t.equal(await emit("x".repeat(64), "d".repeat(4096)), "ok");

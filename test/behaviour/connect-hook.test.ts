@@ -39,7 +39,7 @@ const tokenOf = (uid: string, claims: object = {}, options: TokenOptions = {}) =
 const isWithin = (actual: number | undefined, atMost: number) =>
   actual !== undefined && actual <= atMost && actual > atMost - 30;
 
-/** Forgets earlier requests, and makes the hook allow everything. */
+/** Clears the list of received questions, and makes the hook allow everything. */
 function reset() {
   hook.decide = allow;
   hook.questions.length = 0;
@@ -295,7 +295,7 @@ t.test("a connect hook that hangs delays only the logins that wait for it", asyn
     if (data.uid === eve) await released;
     return { allow: true };
   };
-  // More logins than may be checked for one network at a time.
+  // 40 is more than the number of logins that are checked for one network at a time.
   const hanging = range(1, 40).map(() => world.connect(t, eve));
   const other = await world.join(t, ben);
   await other.send(person(ann), "hello");

@@ -100,7 +100,7 @@ t.test("last_msg_seqs may contain ids with | and :", async (t) => {
   t.same(seqs, { [odd[0] ?? ""]: [3, 2], [odd[1] ?? ""]: [3] });
 });
 
-t.test("last_msg_seqs may be as long as the limit of the body allows", async (t) => {
+t.test("last_msg_seqs may have any length that fits into the size limit of the body", async (t) => {
   const [alice, bob] = names("alice", "bob");
   for (const n of range(1, 3)) await world.send(bob, person(alice), `m${n}`);
   const others = range(1, 10_000).map((n) => `${String(n).padStart(32, "0")}:2:1234567`);
@@ -152,7 +152,7 @@ t.test(
   },
 );
 
-t.test("syncs by version miss no read position that was being stored meanwhile", async (t) => {
+t.test("a read position stored during a sync is in that sync or in a later sync", async (t) => {
   const [alice, bob, carol] = names("alice", "bob", "carol");
   const members = range(1, 3000).map((n) => `member-with-a-long-name-${n}`);
   await world.send(bob, person(alice), "unread", RED);
@@ -173,7 +173,7 @@ t.test("syncs by version miss no read position that was being stored meanwhile",
     const stored = change("setUnread", alice, person(bob), { unread: 1 - isRead }).finally(() => {
       isStored = true;
     });
-    // The embedded store commits both changes together, and so many members take it longer.
+    // The embedded store commits both changes together. The many members make the commit slower.
     const created = world.newGroup(members);
     const positions: number[] = [];
     while (!isStored) {

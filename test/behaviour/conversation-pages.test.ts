@@ -131,7 +131,7 @@ t.test(
 
 // Covers [decisions: Paging of conversations]
 t.test(
-  "pages that are read during random changes contain each unchanged conversation exactly once, and the newest state of the others",
+  "pages that are read during random changes contain each unchanged conversation exactly once, and the newest state of the changed conversations",
   async (t) => {
     for (const seed of range(1, volume(20))) {
       const random = new Random(seed);
@@ -228,7 +228,7 @@ t.test("a cursor that cannot be read is refused with bad_cursor", async (t) => {
 
 // Covers [decisions: Paging of conversations]
 t.test(
-  "a change that is made while the list is read is in the list or in the next one",
+  "a change that is made while a list is read is in that list or in the next list",
   async (t) => {
     const alice = world.name("alice");
     const peers = range(1, 200).map((n) => `${alice}-${n}`);

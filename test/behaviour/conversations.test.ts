@@ -218,7 +218,7 @@ t.test(
 );
 
 // Covers [feature: Conversation delete]
-t.test("a delete with a seq hides only messages up to it, even if it is repeated", async (t) => {
+t.test("a delete with a seq hides only messages up to that seq, even when repeated", async (t) => {
   const [alice, bob] = names("alice", "bob");
   const client = await world.join(t, alice);
   for (const text of ["first", "second", "third"]) await write(bob, person(alice), text);

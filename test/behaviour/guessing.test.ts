@@ -1,7 +1,7 @@
 // Guessing of clients' tokens. A network that guesses is slowed down, on sockets and at /stream,
-// and valid tokens are still served. They are served at once from other networks, and from the
-// guessing network for users who connected from there before. Other users of the guessing network
-// are served slowly.
+// and valid tokens are still accepted. They are accepted at once from other networks, and also from
+// the guessing network if the user connected from there before. Other users of the guessing network
+// have to wait.
 
 import { get } from "node:http";
 import { openNative } from "../support/native-client.ts";
@@ -12,7 +12,7 @@ import { codeOf, endingOf, startWorld, TIMEOUT_MS } from "./world.ts";
 const LIMIT = 3;
 const GUESSER = "127.0.0.2";
 const OTHER = "127.0.0.3";
-/** Number of parallel guesses. It exceeds the number that may wait for a check. */
+/** Number of parallel guesses, more than the number of guesses that may wait for a check. */
 const CROWD = 24;
 /**
  * Limits of one network: tokens checked at once, tokens that wait for a slow check, and the time

@@ -100,8 +100,8 @@ async function replay(t: Test, target: World, names: readonly string[], level: 0
 }
 
 /**
- * Returns a notification without the fields that each server chooses and without those that differ
- * deliberately.
+ * Returns a notification without the fields that each server chooses and without the fields that
+ * differ deliberately.
  */
 function comparable({ method, params }: Json): Json {
   if (method === "event") {

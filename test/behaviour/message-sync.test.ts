@@ -1,5 +1,5 @@
 // Calls of a backend that reads messages for its clients: ranges of messages, single messages and
-// commands. Also the call that sends a personal message to each of many users.
+// commands. Also tests the call that sends a personal message to each of many users.
 
 import { t } from "../support/suite.ts";
 import { commandsOf, sendCommand } from "./inboxes.ts";

@@ -167,7 +167,7 @@ t.test(
 
 /**
  * Sends a message, a command and an event over HTTP and a message on the socket. Returns the
- * outcome of each.
+ * outcome of each send.
  */
 async function sendInEveryWay(
   t: Test,

@@ -91,7 +91,7 @@ t.test(
 );
 
 // Covers [feature: presence watch]
-t.test("each change is pushed to every watcher of the user and to no other session", async (t) => {
+t.test("a user's status changes are pushed to every watcher and to no other session", async (t) => {
   const bob = world.name("bob");
   const watchers = await Promise.all(
     ["w", "w", "w"].map((name) => world.join(t, world.name(name))),

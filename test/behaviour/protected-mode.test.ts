@@ -147,7 +147,7 @@ for (const [address, settings] of [
 
 // Covers [decisions: Who needs it]
 t.test(
-  "a call that a proxy forwarded is refused with 403 without a credential, and accepted with one",
+  "a call that a proxy forwarded is refused with 403 without a credential, and accepted with a credential",
   async (t) => {
     const world = await startWorld(t, PASSWORD);
     const { body } = await world.call("/manager/login", { username: "admin", password: "right" });

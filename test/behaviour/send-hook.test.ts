@@ -35,15 +35,15 @@ const textIn = (question: HookQuestion) =>
   JSON.parse(Buffer.from(question.data.payload, "base64").toString()).content;
 const replaced = (content: string) => ({ allow: true, payload: encoded({ type: 1, content }) });
 
-/** Forgets earlier requests, and makes the hook allow everything. */
+/** Clears the list of received questions, and makes the hook allow everything. */
 function reset() {
   hook.decide = allow;
   hook.questions.length = 0;
 }
 
 /**
- * Makes the hook hold its answer to the questions that `holds` selects, all by default, until
- * `release`. `questioned` resolves at the first of them.
+ * Makes the hook withhold its answer to a question that `holds` selects (by default, any question)
+ * until `release` is called. `questioned` resolves when the first such question arrives.
  */
 function holdAnswer(holds: (question: HookQuestion) => boolean = () => true) {
   const questioned = deferred<void>();
@@ -286,7 +286,7 @@ t.test("a send hook that hangs delays only the messages that it checks", async (
     if (question.data.from_uid === sender.uid) await released;
     return { allow: true };
   };
-  // More messages than are sent to the hook for one user at a time.
+  // 40 is more than the number of messages that the hook is asked about for one user at a time.
   const hanging = range(1, 40).map((number) => sender.send(channel, `slow ${number}`));
   await other.send(person(sender.uid), "another user");
   await sender.send(free, "another channel");
@@ -298,7 +298,7 @@ t.test("a send hook that hangs delays only the messages that it checks", async (
 });
 
 // Covers [feature: Hooks]
-t.test("two users cannot fill the queue of the send hook", async (t) => {
+t.test("two users who send many messages cannot fill the queue of the send hook", async (t) => {
   reset();
   const small = await startWorld(t, { ...HOOK_SETTINGS, JINDOU_HOOKS_SEND_MAX_IN_FLIGHT: "5" });
   let release = () => {};
@@ -375,7 +375,7 @@ t.test(
   },
 );
 
-t.test("a command that waits for an earlier message is judged after the wait", async (t) => {
+t.test("a command that waits for an earlier message is checked only after the wait", async (t) => {
   const { ann, ben, sender, channel, member } = await pair(t);
   const eve = world.name("eve");
   const newcomer = await world.join(t, eve);
@@ -495,7 +495,7 @@ for (const policy of ["deny", "allow"] as const)
         return undefined;
       };
       const expected = isAllowed ? "ok" : "try again";
-      const nodes = 3; // each has its own circuit breaker; a session is on one of them
+      const nodes = 3; // each node has its own circuit breaker, and a session is on one node
       for (const number of range(1, 10))
         t.equal(await outcomeOf(ann.send(person("ben"), `${number}`)), expected);
       t.equal(hook.questions.length, 10);

@@ -1,5 +1,5 @@
 // Sessions as their clients see them: which login ends which session, the reason and close code a
-// client gets, and which sessions stay. Also presence queries on the socket.
+// client gets, and which sessions stay. Also tests presence queries on the socket.
 
 import { t } from "../support/suite.ts";
 import { endingOf, startWorld } from "./world.ts";

@@ -103,8 +103,8 @@ export async function createFixture(
 }
 
 /**
- * Returns `<status> <state of the stream>`, `200 -` without a stream, or `<status> <code>` if the
- * event was refused.
+ * Returns `<status> <state of the stream>`, `200 -` if there is no stream, or `<status> <code>`
+ * if the event was refused.
  */
 export function outcome({ status, body }: ApiResponse): string {
   return `${status} ${body.code ?? body.stream?.state ?? "-"}`;

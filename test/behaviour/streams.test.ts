@@ -258,7 +258,7 @@ for (const onStart of [true, false])
   );
 
 // Covers [decisions: Event id]
-t.test("events whose id is the client_msg_no are all added, even if they are equal", async (t) => {
+t.test("equal events whose id is their stream's client_msg_no are all added", async (t) => {
   const fixture = await createFixture(t, world);
   const shared = { event: { id: "s1" } };
   await fixture.addText("s1", "early", shared);

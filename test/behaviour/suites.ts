@@ -110,8 +110,8 @@ const OF_ONE_PROCESS: readonly Suite[] = [
 type Suite = (typeof SUITES)[keyof typeof SUITES][number];
 
 /**
- * Runs the suites one after the other in this process. Those of `OF_ONE_PROCESS` run on three nodes
- * only with JINDOU_TEST_VOLUME=full.
+ * Runs the suites one after the other in this process. Suites of `OF_ONE_PROCESS` run on three
+ * nodes only with JINDOU_TEST_VOLUME=full.
  */
 export async function runSuites(
   t: Test,

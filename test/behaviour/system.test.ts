@@ -1,5 +1,5 @@
 // Information that a node provides about itself: health, readiness, metrics, the OpenAPI document
-// and migration. Also its replies to unknown paths and methods.
+// and migration. Also tests the replies to unknown paths and methods.
 
 import { once } from "node:events";
 import type { Test } from "tap";

@@ -11,7 +11,7 @@ const PROXY = "127.0.0.1";
 const STRANGER = "127.0.0.2";
 /** Number of wrong passwords, and of wrong tokens, after which a network is limited. */
 const LIMIT = 5;
-/** Number of parallel guesses. It exceeds the number that may wait for a check. */
+/** Number of parallel guesses, more than the number of guesses that may wait for a check. */
 const CROWD = 24;
 
 const world = await startWorld(t, {

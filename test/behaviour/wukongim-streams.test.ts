@@ -1,6 +1,6 @@
 // Streams of WuKongIM 2.2.4 and later: a public backend begins a stream with `is_stream` on
-// `/message/send`, and `/message/event` adds its text and ends it. What clients receive is compared
-// with frames that were captured from a server of WuKongIM 2.2.5.
+// `/message/send`, and `/message/event` adds its text and ends it. The frames that clients receive
+// are compared with frames that were captured from a server of WuKongIM 2.2.5.
 
 import { readFileSync } from "node:fs";
 import type { Test } from "tap";
@@ -337,7 +337,7 @@ t.test(
 );
 
 t.test(
-  "two concurrent events that end a stream are answered and pushed as if one followed the other",
+  "two concurrent events that end a stream are answered and pushed as if they were sent one after the other",
   async (t) => {
     const user = world.name("ben");
     const client = await openClient(t, user);
@@ -383,7 +383,7 @@ t.test(
 );
 
 t.test(
-  "a client of WuKongIM that joins an active stream gets its text as a snapshot, and then the rest",
+  "a client of WuKongIM that joins an active stream gets its text as a snapshot, and then the later text",
   async (t) => {
     const stream = await newStream();
     await stream.begin();
@@ -594,7 +594,7 @@ t.test(
 
 // Covers [decisions: Event id]
 t.test(
-  "a retry of each event of a stream of /message/event is recognised, also after a restart and after the end",
+  "a retry of any event of a stream of /message/event is recognised, even after a restart or the end of the stream",
   async (t) => {
     const before = await startWorld(t, SETTINGS);
     let stream = await newStream("group", before);

@@ -1,6 +1,6 @@
 // Runs the benchmarks in their quick form from start to end, all in one run from the command line,
-// as a person would: by default the benchmarks by which changes are judged, and all of them with
-// JINDOU_TEST_VOLUME=full. The tests assert nothing about speed.
+// as a person would. By default, only the benchmarks by which changes are judged run. All
+// benchmarks run with JINDOU_TEST_VOLUME=full. The tests assert nothing about speed.
 
 import { spawnSync } from "node:child_process";
 import { readFileSync, rmSync } from "node:fs";

@@ -109,7 +109,7 @@ t.test(
   },
 );
 
-t.test("only the copies of a command that is stored stay charged", async (t) => {
+t.test("a sender is charged only for the copies of a command that is stored", async (t) => {
   const { messages } = await startNode(t);
   let charged = 0;
   const copyLimit = {

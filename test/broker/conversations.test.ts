@@ -113,7 +113,7 @@ t.test("a conversation has the unread count, the last message and the read posit
   });
 });
 
-t.test("a change returns the new state and notifies the user's sessions once", async (t) => {
+t.test("a conversation change returns the new state and notifies the sessions once", async (t) => {
   const node = await nodeWithMessages(t, 3);
   const { conversations } = node;
   const by = { uid: "alice", origin: "s1" };

@@ -84,7 +84,7 @@ t.test("the records of a frame are read back with their boundaries", async (t) =
   }
 });
 
-t.test("frames are split at any length, and an incomplete frame is left out", async (t) => {
+t.test("framesIn returns the complete frames of a log that was cut at any length", async (t) => {
   const frames = [frameOf(["one"]), frameOf(["two", "three"], 1), frameOf([""], 3)];
   const log = Buffer.concat(frames.map(({ bytes }) => bytes));
   const ends = [0];

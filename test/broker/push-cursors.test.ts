@@ -12,7 +12,7 @@ import { damageRow, openStore, testFolder } from "../store/embedded/folder.ts";
 import { group, rules } from "./node.ts";
 
 t.test(
-  "the decisions for a large group are made once, even if they are written in turns",
+  "the push decisions for a large group are made once, even if they are written in several turns",
   async (t) => {
     const store = await openStore(t, testFolder(t));
     const uids = Array.from({ length: 9000 }, (_, at) => `user-${at}`);
@@ -63,7 +63,7 @@ t.test(
 );
 
 t.test(
-  "a channel that cannot be read does not stop the decisions for other channels",
+  "a channel that cannot be read does not stop the push decisions for other channels",
   async (t) => {
     const path = testFolder(t);
     const before = await openStore(t, path);
@@ -96,7 +96,7 @@ t.test(
   },
 );
 
-t.test("a message that is stored while a partition is read is decided at once", async (t) => {
+t.test("a message stored while its partition is read gets its push decision at once", async (t) => {
   const store = await openStore(t, testFolder(t));
   await store.switchFeed(true);
   let hasAppended = false;

@@ -242,7 +242,7 @@ t.test("a follower ends when the stream is no longer stored", async (t) => {
   t.same(node.errors, []);
 });
 
-t.test("a failed read ends the follower and is reported", async (t) => {
+t.test("a failed read of the stream ends the follower and is reported", async (t) => {
   const store = storeWithStream();
   const node = createFollowers(store);
   const reading = await follow(node.followers, { pauses: true });

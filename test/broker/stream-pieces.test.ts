@@ -98,7 +98,7 @@ t.test("content events without text advance the index", async (t) => {
 });
 
 t.test(
-  "events built from a snapshot have the stream's channel, sender and clientMsgNo, and the time of its start",
+  "events built from a snapshot have the stream's channel, sender, clientMsgNo and start time",
   async (t) => {
     const stream = new ModelStream(42);
     stream.add(STREAM_START, "meta");

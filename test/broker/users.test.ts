@@ -249,7 +249,7 @@ t.test(
 );
 
 t.test(
-  "a logout, a new token or a ban that could not be flushed ends the session, and the call reports it",
+  "a logout, a new token or a ban that could not be flushed ends the session, and the call is rejected",
   async (t) => {
     for (const reason of ["logged_out", "token_changed", "banned"]) {
       const { fail, databaseWrites } = brittleDatabase();

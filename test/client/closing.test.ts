@@ -1,5 +1,5 @@
-// `close()`: nothing is delivered after it, it resolves when the socket is closed, and a new client
-// of the same user waits for it.
+// `close()`: nothing is delivered after the call, its promise resolves when the socket is closed,
+// and a new client of the same user waits until then.
 
 import type { Cursor, JindouError } from "../../src/client/index.ts";
 import { t } from "../support/suite.ts";

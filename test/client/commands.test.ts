@@ -1,5 +1,5 @@
-// Commands: each is handled once, acknowledged after it was handled, and delivered again until
-// then.
+// Commands: each command is handled once, acknowledged after it was handled, and delivered again
+// until it is acknowledged.
 
 import type { Test } from "tap";
 import type { Client, ConnectOptions } from "../../src/client/index.ts";

@@ -236,7 +236,7 @@ t.test(
   async (t) => {
     const server = new ScriptedServer(handlingSends(() => undefined));
     const client = connectTo(t, server, { timeouts: { sendMs: 500 } });
-    await client.ready(); // otherwise the time may be over before a message is sent
+    await client.ready(); // otherwise `sendMs` may be over before a message is sent
     const late = t.rejects(client.send(TEAM, "1"), { code: "timeout" });
     const first = await server.received("send");
     await late;

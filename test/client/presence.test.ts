@@ -1,4 +1,5 @@
-// Presence watches: the server gets one list, and each watch gets the changes of its users.
+// Presence watches: the server gets one list for all watches, and each watch gets the changes of
+// its users.
 
 import type { Test } from "tap";
 import type { Presence } from "../../src/broker/model.ts";

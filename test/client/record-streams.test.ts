@@ -81,7 +81,7 @@ t.test(
 );
 
 t.test(
-  "a reader can continue after any record, even after one of several that one request appended",
+  "a reader can continue after any record, even within the records that one request appended",
   async (t) => {
     const client = clientOf(t);
     const stream = client.stream<number>(await create("middle", "[0,1,2,3]"));
@@ -168,7 +168,7 @@ t.test("a closed client makes no call for a stream that was opened before", asyn
   t.equal(calls, 1);
 });
 
-t.test("a reader or a client that is closed in an `error` handler makes no pause", async (t) => {
+t.test("a reader or a client that is closed in an `error` handler ends at once", async (t) => {
   const server = createServer(({ url = "" }, response) => {
     if (url.startsWith("/v1/stream/")) response.writeHead(503).end();
   });
@@ -330,7 +330,7 @@ t.test(
 );
 
 t.test(
-  "a record is stored if the append before it was stored and its retry was refused",
+  "a record is stored if the append before it was stored and the retry of that append was refused",
   async (t) => {
     const port = await startLossyProxy(t, 1, 1);
     const stream = clientOf(t, port).stream(await create("refused"), { producer: "p" });

@@ -1,5 +1,5 @@
-// What an app does with the SDK, as scenarios that run in Node and in a browser. This module
-// imports only the SDK. Each scenario returns pairs of observed and expected values, and the test
+// Scenarios of an app that uses the SDK. They run in Node and in a browser. This module imports
+// only the SDK. Each scenario returns pairs of observed and expected values, and the test
 // compares them.
 
 import {

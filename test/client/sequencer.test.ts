@@ -235,7 +235,7 @@ t.test(
 );
 
 t.test(
-  "a channel whose resume is denied is forgotten, and an error event is emitted",
+  "a channel whose resume is denied is removed from the cursors, and an error event is emitted",
   async (t) => {
     const server = new ScriptedServer((operation, socket) => {
       if (operation.kind !== "connect") return;

@@ -335,7 +335,7 @@ t.test(
   },
 );
 
-t.test("a stream has ended even if a reply that shows it as active arrives later", async (t) => {
+t.test("a stream stays ended even if a late reply shows the stream as active", async (t) => {
   for (const isFollowed of [false, true]) {
     const { client, server, socket, streams } = await start(t, () => SAMPLE.snapshot(EVENT_COUNT));
     const page = { kind: "history", channel: TEAM, headSeq: 7, more: false } as const;
@@ -352,7 +352,7 @@ t.test("a stream has ended even if a reply that shows it as active arrives later
 });
 
 t.test(
-  "a stream whose newest events were lost in a fail-over is requested once, and goes on",
+  "a stream whose newest events were lost in a fail-over is requested once and then continues",
   async (t) => {
     for (const isPage of [false, true]) {
       const fixture = await start(t, () => SAMPLE.snapshot(2));
@@ -445,7 +445,7 @@ t.test(
   },
 );
 
-t.test("a reader that stops iterating over a stream without events is done at once", async (t) => {
+t.test("an iterator over a stream without new events ends at once when stopped", async (t) => {
   const fixture = await start(t);
   fixture.socket.push(snapshot(2));
   const stream = await firstStream(fixture);

@@ -43,7 +43,7 @@ async function startCuttingProxy(t: Test, target: string, text: string, code: nu
 }
 
 t.test(
-  "a message on which a proxy has closed the connection twice is rejected, and other messages are delivered",
+  "a message that made a proxy close the connection twice is rejected, and other messages are delivered",
   async (t) => {
     const broker = await spawnBroker(t);
     await broker.call("/user/token", { uid: "amy", token: "amy-token", device_flag: 1 });

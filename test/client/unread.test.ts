@@ -176,7 +176,7 @@ async function startLobby(t: Test) {
   return { broker, lobby };
 }
 
-t.test("a markRead that waits for a connection replaces no newer change", async (t) => {
+t.test("a markRead delayed by a lost connection does not undo a newer change", async (t) => {
   const { broker, lobby } = await startLobby(t);
   const { webSocket, cut, mend } = breakableSocket();
   const { client } = await loginTo(t, broker, "ben", { webSocket });
@@ -342,7 +342,7 @@ t.test("a conversation is read again if its reply is older than a pushed message
   t.equal(server.sockets[0]?.all("conversation").length, 2);
 });
 
-t.test("a markRead that waits only for the rate limit moves the position back", async (t) => {
+t.test("a markRead delayed only by the rate limit may still move the position back", async (t) => {
   const server = new ScriptedServer();
   const client = connectTo(t, server);
   await client.ready();
@@ -454,7 +454,7 @@ t.test("a change that arrives in the same packet as the reply to a read is not l
   await sees(2, 3, 1);
 });
 
-t.test("a refused list of changed conversations is requested after the next connect", async (t) => {
+t.test("a refused list of changed conversations is read again after a reconnect", async (t) => {
   const startMs = Date.UTC(2030, 0, 1);
   const newestIds = [0, 100_000, 200_000].map((ms) => firstMessageId(startMs + ms));
   const missed = { channel: group("team"), changedAtMs: startMs + 50_000, unread: 3 };

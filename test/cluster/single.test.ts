@@ -92,7 +92,7 @@ t.test("clearing a key leaves the failure counts of other keys unchanged", async
 });
 
 t.test(
-  "a throttle with too many keys evicts the key whose last failure is the oldest",
+  "a throttle over its maximum number of keys evicts the key whose last failure is the oldest",
   async (t) => {
     const { throttle } = throttleAt(0, 3);
     for (const key of ["a", "b", "c", "a", "d"]) await throttle.addFailure(key, WINDOW_MS);

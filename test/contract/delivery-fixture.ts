@@ -65,8 +65,8 @@ export interface DeliveryDriver {
   sweep(node: DeliveryNode): Promise<number>;
   /**
    * Changes Redis as a fail-over does if the replica lacked the channel's last `publications`
-   * publications. If `kept` is true, all of them were stored messages, otherwise none was. The id
-   * counter is set back to the id of the newest message that remains.
+   * publications. If `kept` is true, all of these publications were stored messages, otherwise none
+   * was. The id counter is set back to the id of the newest message that remains.
    */
   failOver(
     node: DeliveryNode,
@@ -168,8 +168,8 @@ export function viewOf(
 }
 
 /**
- * Returns descriptions of the errors in the order of the node's events: message ids of a channel
- * that do not increase, and streams with a gap or a repetition.
+ * Returns descriptions of the order errors in the node's events: message ids of a channel that do
+ * not increase, and streams with a gap or a repetition.
  */
 export function orderErrors(node: DeliveryNode): readonly string[] {
   const lastIds = new Map<ChannelKey, number>();
@@ -192,7 +192,7 @@ export function orderErrors(node: DeliveryNode): readonly string[] {
   return wrong;
 }
 
-/** A `GroupJudge` that records the last text the node had received from the chat at each call. */
+/** A `GroupJudge` that records, at each call, the last text the node received from the chat. */
 export interface JudgeRecorder {
   readonly lastTexts: readonly string[];
   readonly judge: GroupJudge;

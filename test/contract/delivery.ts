@@ -36,8 +36,8 @@ import {
 import { group as groupInfo, PERMANENT } from "./store-fixture.ts";
 
 /**
- * Maximum time, on an idle machine, until a node notices that its subscriber connection is silent
- * and has read the events published in the meantime.
+ * Maximum time that a node on an idle machine needs to notice that its subscriber connection is
+ * silent, and to read the events published in the meantime.
  */
 const MAX_NOTICE_MS = 5000;
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? 1);
@@ -137,7 +137,7 @@ async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
         const chat = newChat(kind);
         const [subscriber, publisher] = [await driver.open(t), await driver.open(t)];
         await sendText(publisher, chat, "before");
-        await new Promise((go) => setTimeout(go, 1500)); // a personal message of the last second may be delivered too [docs/cluster.md]
+        await new Promise((go) => setTimeout(go, 1500)); // a personal message sent in the last second may be delivered too [docs/cluster.md]
         await subscriber.cluster.listen(chat.topic);
         await sendText(publisher, chat, "later");
         await subscriber.cluster.barrier();
@@ -559,7 +559,7 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "the listener is informed of user and presence topics that may have missed events",
+    "the listener is notified of user and presence topics that may have missed events",
     async (t) => {
       const chat = newChat("group");
       const { subscriber, id } = await pair(t, driver, chat);
@@ -620,7 +620,7 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
 
 /**
  * The node's subscriber connection is open but no longer carries data. The event that the node
- * misses is the last one, so that no later event reveals the loss.
+ * misses is the last event, so that no later event reveals the loss.
  */
 async function silence(t: Test, driver: DeliveryDriver): Promise<void> {
   const LAST: Readonly<Record<string, (node: DeliveryNode, chat: Chat) => Promise<unknown>>> = {

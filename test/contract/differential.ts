@@ -11,7 +11,7 @@ import { volume } from "../support/volume.ts";
 import { type CallContext, GROUPS, RandomCalls, type Step, UIDS } from "./random-calls.ts";
 import { type StoreDriver, StoreFixture } from "./store-fixture.ts";
 
-/** Fixed by default. Longer runs use other seeds to find new differences. */
+/** Seed of the sequence. It is fixed by default. Longer runs use other seeds. */
 const SEED = Number(process.env.JINDOU_TEST_SEED ?? 1);
 const STEPS = volume(500, "JINDOU_TEST_STEPS");
 const ROUNDS = volume(20, "JINDOU_TEST_ROUNDS");

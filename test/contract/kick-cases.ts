@@ -4,7 +4,7 @@
 
 import type { CloseReason } from "../../src/broker/errors.ts";
 
-/** A device by the level of its session and its device id, if it has one. */
+/** A device, named by the level of its session and, if it has a device id, by this id. */
 export type FirstDevice = "main" | "main d1" | "secondary" | "secondary d1";
 export type SecondDevice = FirstDevice | "main d2" | "secondary d2";
 
@@ -12,9 +12,9 @@ export type SecondDevice = FirstDevice | "main d2" | "secondary d2";
  * Outcome for the first session after a second session of the same user and flag logged in.
  *
  * - `ended`: reason with which the second login ends the first session.
- * - `confirmed`: result when the node of the first session confirms it.
- * - `continued`: result when a new session continues the first one. It enters with the order of the
- * first or second login, or it is refused with the reason.
+ * - `confirmed`: result when the node of the first session confirms the first session.
+ * - `continued`: result when a new session continues the first session. The new session enters with
+ * the order of the first or second login, or is refused with the reason.
  */
 export type PairOutcome = readonly [
   ended: "stays" | CloseReason,

@@ -71,7 +71,7 @@ export interface Step {
   readonly run: (context: CallContext) => Promise<unknown>;
 }
 
-/** A step whose other fields may have their default values. */
+/** Fields of a step. Absent fields have their default values. */
 type StepFields = Pick<Step, "run"> & Partial<Step>;
 
 /** A channel and a user who sends in it. */
@@ -239,7 +239,7 @@ export class RandomCalls {
       const { resumeSeqs } = await joinStateOf(store, "alice", { positions });
       const { headSeq, lastCommonSeq = 0 } = resumeSeqs[0] ?? {};
       const shared = seqsOf(messages).filter((s) => s <= lastCommonSeq);
-      return [headSeq, shared]; // stores may count expired messages as common or not
+      return [headSeq, shared]; // stores may differ in whether expired messages count as common
     });
   }
 
@@ -573,8 +573,8 @@ export class RandomCalls {
   }
 
   /**
-   * Sweeps after a pause that is long enough for channels whose stream was active at the last sweep
-   * to be checked again.
+   * Sweeps after a pause. The pause is so long that the sweep also checks channels whose stream was
+   * active at the last sweep.
    */
   #sweep(): StepFields {
     const sweep: PortCall = async (_, { fixture }) => {

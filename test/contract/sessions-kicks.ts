@@ -73,7 +73,7 @@ async function playPair(
     ended.replace(/^first /, "") || "stays",
     confirmed.replace(/^refused /, ""),
     continued.result.replace(/^(refused|entered as) /, ""),
-  ] as unknown as PairOutcome; // the comparison fails if it has a different form
+  ] as unknown as PairOutcome; // the comparison fails if the outcome has a different form
 }
 
 /** The effects of one call. */

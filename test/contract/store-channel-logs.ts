@@ -276,7 +276,7 @@ export async function channelLogs(t: Test, createFixture: FixtureFactory): Promi
   });
 
   t.test(
-    "several durable streams can be active in a channel at once, together with a stream started with POST /event",
+    "several durable streams can be active in a channel at the same time, together with a stream started with POST /event",
     async (t) => {
       const fixture = await createFixture(t);
       await fixture.listen(["g:g"]);
@@ -486,7 +486,7 @@ const RANGE = {
   maxBytes: Number.MAX_SAFE_INTEGER,
 } as const;
 
-/** Needs a store that reads the time from the clock of the fixture. */
+/** Tests times, on a store that reads the time from the clock of the fixture. */
 export async function channelLogTimes(t: Test, createFixture: FixtureFactory): Promise<void> {
   t.test("a silent stream is interrupted, but a stream that receives records is not", async (t) => {
     const fixture = await createFixture(t);

@@ -187,7 +187,7 @@ function lists(t: Test, createFixture: FixtureFactory): void {
   );
 
   t.test(
-    "unstored messages and commands neither create a conversation nor become the last message of one",
+    "unstored messages and commands neither create a conversation nor become a conversation's last message",
     async (t) => {
       const fixture = await withGroup(createFixture, t);
       const header = { noPersist: true, redDot: true };

@@ -123,7 +123,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
   });
 
   t.test(
-    "a reader whose events the store has lost continues after the last event that both have in common",
+    "a reader whose events the store has lost continues after the last event that the reader and the store have in common",
     async (t) => {
       const { store } = await createFixture(t);
       await store.switchFeed(true);

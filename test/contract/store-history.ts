@@ -72,7 +72,7 @@ export async function history(t: Test, createFixture: FixtureFactory): Promise<v
         { key: "2:g", lastSeq: 20, lastId: 0 },
         { key: "2:none", lastSeq: 5, lastId: 7 },
       ];
-      // Positions in channels of many buckets stand between the others.
+      // The positions alternate with positions in personal channels of many buckets.
       const between = positions.flatMap((position, at) => [
         position,
         { key: `1:peer${at}@zoe`, lastSeq: at, lastId: 0 },

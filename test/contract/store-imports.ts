@@ -274,7 +274,7 @@ export async function imports(t: Test, createFixture: FixtureFactory): Promise<v
 }
 
 export async function importTimes(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("the age of an imported message is counted from its own time", async (t) => {
+  t.test("the retention time of an imported message begins at its original time", async (t) => {
     const { fixture, messages, sinceMs } = await withImport(createFixture, t);
     await fixture.store.append(draftOf());
     await fixture.store.importPosition("bob", G, { readSeq: 3, deletedSeq: 0 });

@@ -598,7 +598,7 @@ function commandRetries(t: Test, createFixture: FixtureFactory): void {
 }
 
 function acknowledgements(t: Test, createFixture: FixtureFactory): void {
-  t.test("an acknowledged copy is removed from its user's inbox and is counted once", async (t) => {
+  t.test("acknowledgeCommands removes copies from one inbox and returns their count", async (t) => {
     const fixture = await createFixture(t);
     for (let i = 0; i < 4; i++)
       await fixture.store.appendCommand(commandOf({ recipients: ["bob", "carol"] }));
@@ -644,7 +644,7 @@ function acknowledgements(t: Test, createFixture: FixtureFactory): void {
 
 /** Tests of expiry, for drivers whose stores read the time from the fixture's clock. */
 export async function inboxTime(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("an expired command is not read and not counted when it is acknowledged", async (t) => {
+  t.test("an expired command is not read, and acknowledgeCommands does not count it", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.appendCommand(commandOf({ expireS: 10 }));
     await fixture.store.appendCommand(commandOf());

@@ -25,7 +25,7 @@ export async function joins(t: Test, createFixture: FixtureFactory): Promise<voi
     t.equal(await isEntered(), false);
   });
 
-  t.test("a session joins with the first page of its user's inbox", async (t) => {
+  t.test("the join state of a session contains the first page of its user's inbox", async (t) => {
     const { store } = await createFixture(t);
     const seqsOf = async (limit: number) => {
       const inboxPage = { limit, maxBytes: 1_000_000 };
@@ -41,7 +41,7 @@ export async function joins(t: Test, createFixture: FixtureFactory): Promise<voi
   });
 
   t.test(
-    "a session joins with the active streams of its groups and of its user's personal channels",
+    "the join state of a session contains the active streams of its groups and of its user's personal channels",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;

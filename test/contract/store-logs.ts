@@ -162,7 +162,7 @@ function appending(t: Test, driver: LogDriver): void {
   });
 
   t.test(
-    "a read returns as many whole frames as fit into maxBytes, and always at least one",
+    "a read returns as many whole frames as fit into maxBytes, and always at least one frame",
     async (t) => {
       const fixture = await driver.open(t);
       await created(fixture.store.createLog(NAME, draftOf()));
@@ -243,7 +243,7 @@ function appending(t: Test, driver: LogDriver): void {
 }
 
 function offsets(t: Test, driver: LogDriver): void {
-  t.test("a read from an offset at which no frame ends has the verdict `lost`", async (t) => {
+  t.test("a read from an offset at which no frame ends returns the verdict `lost`", async (t) => {
     const fixture = await driver.open(t);
     await created(fixture.store.createLog(NAME, draftOf()));
     // The record contains bytes that look like the end of a frame with its check.
@@ -273,7 +273,7 @@ function offsets(t: Test, driver: LogDriver): void {
   });
 
   t.test(
-    "after a log was deleted and created again, a read from an offset of the deleted log has the verdict `lost`",
+    "after a log was deleted and created again, a read from an offset of the deleted log returns the verdict `lost`",
     async (t) => {
       const { store } = await driver.open(t);
       const heads = [];

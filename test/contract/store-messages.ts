@@ -324,7 +324,7 @@ export async function retries(t: Test, createFixture: FixtureFactory): Promise<v
   });
 
   t.test(
-    "a message that may reuse a clientMsgNo is stored if its payload differs, and later retries are compared with it",
+    "if allowsReuse is set, a message with a reused clientMsgNo and a different payload is stored, and later retries are compared with that message",
     async (t) => {
       const fixture = await createFixture(t);
       const send = (payload: Uint8Array, allowsReuse = true, noPersist = false) => {

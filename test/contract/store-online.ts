@@ -35,7 +35,7 @@ const typesOf = async (store: Store) =>
   (await eventsOf(store, userTopic("ann"))).map(({ type }) => type);
 
 export async function online(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a user stays online until the last session has been closed for the delay", async (t) => {
+  t.test("a user goes offline when the delay after the last session's end is over", async (t) => {
     const { store } = await createFixture(t);
     await store.login(sessionOf("s0"), NODE);
     await store.switchFeed(true);
@@ -86,7 +86,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     );
   });
 
-  t.test("a session that its node has confirmed under a new incarnation stays", async (t) => {
+  t.test("endOnline keeps a session that its node confirmed under a new incarnation", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
     const login = await store.login(sessionOf("s1"), "n1:frozen");
@@ -287,7 +287,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.strictSame(await takeAll(), ["ann"]);
   });
 
-  t.test("takeOnline returns at most `limit` users at once", async (t) => {
+  t.test("takeOnline returns at most `limit` users per call", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
     const users = Array.from({ length: 150 }, (_, at) => ({ ...sessionOf("s"), uid: `u${at}` }));
@@ -329,7 +329,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
   );
 
   t.test(
-    "a request for events of a type is valid until the latest time that a reader has stored for the type",
+    "readerDemand returns, for each type of events, the latest time until which a reader requests them",
     async (t) => {
       const { store } = await createFixture(t);
       t.strictSame(await store.readerDemand(), { session: 0, command: 0 });

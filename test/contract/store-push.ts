@@ -17,7 +17,7 @@ const unreached = (uid: string, messageSeq = 1): EventDraft => ({
 });
 
 export async function push(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("the read positions of members equal the positions in their conversations", async (t) => {
+  t.test("readSeqs returns the read positions that the members' conversations have", async (t) => {
     const fixture = await withGroup(createFixture, t);
     const { store } = fixture;
     await send(fixture, 3);
@@ -91,7 +91,7 @@ export async function push(t: Test, createFixture: FixtureFactory): Promise<void
     t.ok(await store.movePushCursor(PARTITION, { ...move, lease: newer }));
   });
 
-  t.test("concurrent equal moves of a cursor move it and write their events once", async (t) => {
+  t.test("equal concurrent moves of a cursor move the cursor and write events once", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.switchFeed(true);

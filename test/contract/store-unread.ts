@@ -45,7 +45,7 @@ export async function unread(t: Test, createFixture: FixtureFactory): Promise<vo
     });
 }
 
-/** Runs one case in a group and with users of its own. Remembers the last expected positions. */
+/** Runs one case in a group and with users of its own. Stores the last expected positions. */
 class CaseRunner {
   readonly #fixture: StoreFixture;
   readonly #at: number;

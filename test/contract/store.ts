@@ -267,7 +267,7 @@ async function users(t: Test, createFixture: FixtureFactory): Promise<void> {
     t.ok(revokedS > 0, "the time of the logout is stored in seconds");
   });
 
-  t.test("the keys of an identity provider are stored until others replace them", async (t) => {
+  t.test("the keys of an identity provider are stored until other keys replace them", async (t) => {
     const { store } = await createFixture(t);
     t.equal(await store.keySet(), undefined);
     const set = {

@@ -13,7 +13,7 @@ const VARY = "authorization, token, origin, x-uid, x-uid*, x-token, x-token*, x-
 const LISTED = "https://app.example";
 /** Number of wrong signatures after which a network is slowed down, by default. */
 const MAX_GUESSES = 20;
-/** Number of parallel guesses. It exceeds the number that may wait to be checked. */
+/** Number of parallel guesses, more than the number of guesses that may wait for a check. */
 const CROWD = 24;
 
 type Caller = (path: string, call?: Call) => Promise<Reply>;

@@ -1,6 +1,6 @@
-// Streams of channels as durable streams: either written by POST /event and read over the Durable
-// Streams protocol, or written over this protocol and read on sockets, in the history and by GET
-// /stream.
+// Streams of channels as durable streams. Some streams are written by POST /event and read over the
+// Durable Streams protocol. Others are written over this protocol and read on sockets, in the
+// history and by GET /stream.
 
 import { Unpackr } from "msgpackr";
 import { type Client, connect, group, person, type Stream } from "../../src/client/index.ts";
@@ -262,7 +262,7 @@ t.test(
       { status: 400, body: { error: "Stream already running in channel" } },
     );
     await postEvent(no, "___TextMessageEnd");
-    await postEvent(noOf(newPath()), "___TextMessageStart"); // active durable streams allow it
+    await postEvent(noOf(newPath()), "___TextMessageStart"); // durable streams allow this start
     await postEvent(`s${streams}`, "___TextMessageEnd");
     for (const path of paths) t.equal((await close(path)).status, 204);
     for (const clientMsgNo of names)
@@ -308,7 +308,7 @@ async function sign(path: string, access: string, fromUid?: string): Promise<str
 }
 
 t.test(
-  "if a stream is started in a group that was never created, the error says so to a backend but not to a client",
+  "the error for a stream in a group that was never created names the cause to a backend but not to a client",
   async (t) => {
     const missing = {
       status: 403,
@@ -619,7 +619,7 @@ t.test("a fork of a channel's stream does not change when the source changes", a
 });
 
 t.test(
-  "a fork of a source that the caller may not read is answered like one of a missing source",
+  "a fork of a source that the caller may not read is answered like a fork of a missing source",
   async (t) => {
     const node = await startBroker(t, { ...JWT, JINDOU_API_DIALECT: "wukongim" });
     await createPeople(node);
@@ -790,7 +790,7 @@ t.test("clients of each wire format receive the text of a durable stream live", 
   t.equal(texts.join(""), "Hello", "the session receives all content");
 });
 
-t.test("a durable stream is interrupted if its writer is silent for too long", async (t) => {
+t.test("a durable stream is interrupted if its writer is silent for the idle time", async (t) => {
   const quick = await startBroker(t, { JINDOU_STREAMS_IDLE_TIMEOUT_MS: "300" });
   await createPeople(quick);
   const path = "/v1/stream/channel/2/lab/silent";

@@ -55,7 +55,7 @@ for (;;) {
 `;
 t.setTimeout(300_000 + WORKER_KILLS * 12_000);
 
-/** What a worker has printed so far. */
+/** Output of a worker so far. */
 interface WorkerOutput {
   found: number | undefined;
   acknowledged: number;

@@ -109,7 +109,7 @@ t.test("a Content-Type that is too long or not printable is refused", async (t) 
   t.same([headers["stream-closed"], text], [undefined, "ab"]);
 });
 
-t.test("requests of a producer that overtake each other are all appended", async (t) => {
+t.test("requests of one producer that arrive out of order are all appended", async (t) => {
   // Tried up to five times, because a busy machine may delay number 0 for longer than the other
   // requests wait for it.
   for (let at = 1, isInTime = false; !isInTime; at++) {
@@ -150,7 +150,7 @@ t.test(
 );
 
 t.test(
-  "at most 16 appends of one stream wait for missing numbers, and all of them together use a quarter of the readers",
+  "at most 16 appends of one stream wait for missing numbers, and the waiting appends of all streams use at most a quarter of the readers",
   async (t) => {
     const paths = ["/v1/stream/gaps-1", "/v1/stream/gaps-2"];
     for (const path of paths) t.equal((await put(path)).status, 201);
@@ -195,13 +195,13 @@ t.test("a fork with more than 64 sources is answered with 413 and not created", 
   t.equal((await call(path(64))).text, "[0]");
 });
 
-t.test("an offset from before a stream was recreated is answered with 410", async (t) => {
+t.test("after a stream was recreated, a read from an old offset is refused with 410", async (t) => {
   const path = "/v1/stream/anew";
   const offset = offsetOf(await put(path, "[1]"));
   t.equal((await call(path, { method: "DELETE" })).status, 204);
   t.equal((await put(path, "[2]")).status, 201);
   const url = await signedPath(broker, path, "read");
-  // More requests than readers are allowed at once, so each must make room for the next one.
+  // There are more requests than readers allowed at once, so each request must free its place.
   for (const live of ["", "&live=long-poll", ...Array<string>(MAX_READERS + 1).fill("&live=sse")]) {
     const query = `offset=${offset}${live}`;
     for (const reply of [

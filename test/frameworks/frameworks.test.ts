@@ -29,7 +29,7 @@ function packagesOf(name: string): string {
 }
 
 const packages = packagesOf("frameworks");
-/** Some of the tools need a newer Node.js than the one that runs the tests. */
+/** Path of Node.js 24. Some of the tools need a newer version than the tests run on. */
 const node = join(packagesOf("runtimes"), "node24/bin/node");
 
 /** Writes the files into a folder that has the package of the SDK and links to all others. */

@@ -30,7 +30,8 @@ function snapshotOf(chunks: number, isEnded = false): StreamSnapshot {
 }
 
 /**
- * Returns the chunk at `index`, counted from 1, or with `undefined` an event outside of the stream.
+ * Returns the chunk at `index`, counted from 1. If `index` is `undefined`, returns an event outside
+ * of the stream.
  */
 function eventOf(index: number | undefined): ChannelEvent {
   const textOffset = (index ?? 1) - 1;
@@ -48,7 +49,7 @@ function joiner(maxHeldBytes = 10_000): Joiner {
   return new World(seeded(1)).session({ uid: "alice", maxHeldBytes });
 }
 
-/** Returns the backlog of a session that is live for messages, while all its events are kept. */
+/** Returns the backlog of a session that is live for messages. The backlog keeps all events. */
 function added({ session }: Joiner): Backlog {
   const g = new Group("g", fanOutTurns());
   const backlog = g.addJoining(session);

@@ -150,7 +150,7 @@ async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: Fixt
 }
 
 t.test(
-  "a session ends when its connection closes, and is removed later if this turn has no time left",
+  "a session ends when its connection closes, and is removed in a later turn of the event loop if the current turn has no time left",
   async (t) => {
     const leaving = new PacedSteps(0);
     const { world, client } = await createFixture({ leaving });
@@ -237,7 +237,7 @@ t.test("an error reply that cannot be encoded closes only its own connection", a
 });
 
 t.test(
-  "after a write of a state failed, the next reported state is stored even if nothing changed",
+  "after a failed write of the background state, the next reported state is stored even if it has not changed",
   async (t) => {
     const writes: boolean[] = [];
     const { receive } = await createFixture({
@@ -257,7 +257,7 @@ t.test(
 );
 
 t.test(
-  "a state that was not stored is stored later, even if an earlier write succeeds last",
+  "a background state whose write was refused is written at the next report, even if an earlier write ends later",
   async (t) => {
     const writes: boolean[] = [];
     let finish = () => {};

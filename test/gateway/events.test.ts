@@ -139,7 +139,7 @@ t.test(
 );
 
 t.test(
-  "a lagging session is closed as a slow reader if too many events are withheld",
+  "a lagging session is closed as a slow reader if its withheld events exceed maxHeldBytes",
   async (t) => {
     const { world } = await liveWorld(["carol"]);
     world.server.setMember("g", "alice", true);
@@ -188,7 +188,7 @@ t.test(
 );
 
 t.test(
-  "the snapshot of a stream is pushed only after the client has read enough of its unread bytes",
+  "the snapshot of a stream is pushed only after the client's unread bytes have fallen to the limit",
   async (t) => {
     const { world } = await liveWorld(["carol"]);
     world.server.setMember("g", "alice", true);
@@ -287,7 +287,7 @@ t.test("a user who is not a member of a group cannot read its streams", async (t
   await t.rejects(ask("g", "unknown"), { code: "stream_unknown" });
 });
 
-t.test("history is refused after a removal that has not reached the node yet", async (t) => {
+t.test("history is refused to a removed member even before the node is notified", async (t) => {
   const { world, sessions } = await liveWorld(["alice"]);
   const [alice] = sessions;
   if (alice === undefined) throw new Error("the world has no live session");

@@ -1,5 +1,5 @@
-// The queue of frames that must not delay other clients. From outside, its order shows only in
-// durations, so the queue is tested by itself, and its bounds on a real node.
+// The queue of frames that must not delay other clients. From outside, only durations show the
+// order of the queue, so the queue is tested separately. Its bounds are tested on a real node.
 
 import { setImmediate } from "node:timers/promises";
 import { FrameTurns } from "../../src/gateway/frame-turns.ts";
@@ -12,7 +12,7 @@ import { connectWkproto } from "../support/wkproto-client.ts";
 
 const range = (length: number) => Array.from({ length }, (_, i) => i);
 
-/** Adds frames of this work for each key, and returns the keys in the order of their turns. */
+/** Adds a frame with this work for each key. Returns the keys in the order of their turns. */
 function queue(keys: readonly string[], work: number) {
   const turns = new FrameTurns();
   const order: string[] = [];
@@ -61,7 +61,7 @@ t.test("frames of one user fill at most half of the free space for waiting frame
   t.equal(accepted("eve"), 32, "the room is free again");
 });
 
-t.test("900 requests that are sent at once are answered in order", async (t) => {
+t.test("900 requests that are sent together are answered in order", async (t) => {
   const broker = await startBroker(t, { JINDOU_AUTH_CLIENTS: "none" });
   const client = await connectNative(t, { port: broker.clientPort, uid: "alice" });
   const refs: number[] = [];

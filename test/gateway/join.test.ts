@@ -165,8 +165,8 @@ function smallWorld(
 }
 
 /**
- * Collects frames of g1 that are sent after the node was notified of alice's removal. None may be
- * sent until `endWatch` is called.
+ * Collects frames of g1 that are sent after the node was notified of alice's removal. No
+ * such frame may be sent until `endWatch` is called.
  */
 function watchLeaks(
   world: World,

@@ -41,7 +41,7 @@ t.test("a user's work budget is refilled by time, not by a reconnect", async (t)
   t.equal(again.frame(1, pass(5300)), 0);
 });
 
-t.test("a user without sessions is remembered until its budgets are full", async (t) => {
+t.test("the budgets of a user without sessions are kept until they are full", async (t) => {
   const { rates, connect, pass, leave } = createFixture();
   for (const uid of ["a", "b", "c"]) connect(uid).charge(50);
   for (const uid of ["a", "b", "c"]) leave(uid);
@@ -53,7 +53,7 @@ t.test("a user without sessions is remembered until its budgets are full", async
 });
 
 t.test(
-  "users with full budgets are forgotten although others who left earlier are in debt",
+  "full budgets of users who left are removed even if users who left earlier are in debt",
   async (t) => {
     const { rates, connect, leave } = createFixture();
     for (const uid of ["a", "b"]) {
@@ -78,7 +78,7 @@ t.test("a user's debt for stored bytes survives a reconnect", async (t) => {
   t.equal(rates.size, 1);
 });
 
-t.test("the budgets of at most 10,000 users without a session are remembered", async (t) => {
+t.test("the budgets of at most 10,000 users without a session are kept", async (t) => {
   const { rates, connect, leave } = createFixture();
   for (let i = 0; i < 11_000; i++) {
     connect(`u${i}`).charge(50);
@@ -124,7 +124,7 @@ t.test("a command costs one frame of work for each stored copy", (t) => {
   t.end();
 });
 
-t.test("the copies of a command that was not stored are refunded", (t) => {
+t.test("the charge for the copies of a command that was not stored is refunded", (t) => {
   const user = { perSecond: 10, burst: 20, maxDebt: 50 };
   const limits = { ...LIMITS, connection: { perSecond: 10, burst: 20 }, user };
   const rate = new ConnectionRate(limits, () => 0);

@@ -52,7 +52,7 @@ t.test("a CONVERSATION counts as a read unless it changes the conversation", asy
   t.notOk(isRead({ ...conversation, change: { kind: "delete" } }));
 });
 
-t.test("a read of unknown work is rejected if the budget is in debt when it starts", async (t) => {
+t.test("a read of unknown cost is rejected if the budget is in debt at its start", async (t) => {
   const { session, begun, run, end } = createFixture();
   const first = ["1", "2", "3", "4"].map((name) => run("stream", name));
   const kinds: OperationKind[] = ["stream", "conversation", "conversations", "members"];
@@ -72,7 +72,7 @@ t.test("a read of unknown work is rejected if the budget is in debt when it star
   t.equal(begun.length, 4, "none of them has begun");
 });
 
-t.test("four reads of a session run at once, and further reads wait", async (t) => {
+t.test("four reads of a session run at the same time, and further reads wait", async (t) => {
   const { begun, run, end } = createFixture();
   const done = ["1", "2", "3", "4", "5", "6"].map((name) => run("stream", name));
   t.same(begun, ["1", "2", "3", "4"], "four reads start at once");

@@ -9,7 +9,7 @@ import { type Joiner, World } from "./world.ts";
 
 const AFTER_MS = 100;
 const MIB = 1_048_576;
-/** Largest number of unread bytes with which a client is sent messages again. */
+/** Maximum number of unread bytes of a client to which messages are sent again. */
 const MAX_UNREAD_BYTES = 65_536;
 
 /** Returns a session that has been pushed messages with payloads of these sizes. */

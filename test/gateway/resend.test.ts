@@ -116,7 +116,7 @@ t.test("messages of a group that the user left are not sent again", async (t) =>
   t.equal(timesOf(alice, no), before);
 });
 
-t.test("a client with too many unread bytes is not sent messages again", async (t) => {
+t.test("a client with more than 65,536 unread bytes is not sent messages again", async (t) => {
   const { world, sessions } = await members(["alice", "bob"]);
   const alice = sessionAt(sessions, 0);
   const bob = sessionAt(sessions, 1);

@@ -1,5 +1,5 @@
-// Behaviour after the cluster reported that events of a user may be lost: every session of the user
-// ends up with its groups, and with each command once and in order, whatever happens in the
+// Behaviour after the cluster reported that events of a user may be lost. Every session of the user
+// ends up with its groups, and receives each command once and in order, whatever happens in the
 // meantime.
 
 import { BrokerError } from "../../src/broker/errors.ts";

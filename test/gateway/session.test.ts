@@ -10,7 +10,7 @@ const joiner = (maxHeldBytes = 10_000): Joiner =>
 
 const turn = (): Promise<void> => new Promise((done) => setImmediate(done));
 
-t.test("`writable` resolves after the client has read enough", async (t) => {
+t.test("`writable` resolves when the unread bytes have fallen to the given number", async (t) => {
   const { session, connection } = joiner();
   connection.unread = 101;
   let isWritable = false;
@@ -27,7 +27,7 @@ t.test("`writable` resolves after the client has read enough", async (t) => {
 });
 
 t.test(
-  "all calls to `writable` resolve after the client has read enough of its unread bytes",
+  "calls of `writable` with different limits all resolve when the unread bytes fall to the lowest limit",
   async (t) => {
     const { session, connection } = joiner();
     connection.unread = 101;

@@ -100,7 +100,7 @@ class Viewer implements StreamView {
       this.problems.push(`${name}: ${stream.index} of an unknown stream`);
       return;
     }
-    if (stream.nextIndex <= have.nextIndex) return; // a reply contained it already
+    if (stream.nextIndex <= have.nextIndex) return; // a reply already contained the event
     if (stream.index !== have.nextIndex)
       this.problems.push(`${name}: ${stream.index} at ${have.nextIndex}`);
     if (stream.textOffset !== have.text.length)

@@ -39,7 +39,7 @@ export interface Joiner {
   readonly points: readonly ResumePoint[];
   /** Results of the resume points, as they are in the CONNACK. */
   results: readonly ResumeResult[];
-  /** True after the session has caught up and is live. */
+  /** True if the session has caught up and is live. */
   isLive: boolean;
 }
 

@@ -1,5 +1,6 @@
 // The proxy configurations of docs/operations.md in front of a node: they carry calls, a stream and
-// a client socket, pass on no request that is smuggled in another, and keep quiet sessions open.
+// a client socket, pass on no request that is smuggled in another request, and keep quiet
+// sessions open.
 
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";

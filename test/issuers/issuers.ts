@@ -76,7 +76,7 @@ const pyjwt: Issuer = {
   },
 };
 
-/** PyJWT is missing if it could not be installed. */
+/** All issuers. PyJWT is missing if it could not be installed. */
 export const ISSUERS: readonly Issuer[] = [
   jose,
   jsonwebtoken,

@@ -1,4 +1,4 @@
-// When a circuit breaker stops calls, and when it tries again.
+// Tests when a circuit breaker stops calls, and when it tries again.
 
 import { CircuitBreaker } from "../../src/lib/circuit-breaker.ts";
 import { t } from "../support/suite.ts";

@@ -61,7 +61,7 @@ t.test("steps that end immediately do not all run in one turn of the event loop"
   t.equal(count, 6);
 });
 
-t.test("a key with too many waiting steps is refused, and other keys are not", async (t) => {
+t.test("a step over the limit of its key is refused, and steps of other keys run", async (t) => {
   const { run, end } = createFixture(1, 2);
   const done = ["a1", "a2", "a3"].map(run);
   await t.rejects(run("a4"), { message: "full" });

@@ -15,7 +15,7 @@ t.test("a list is read only once until it changes", async (t) => {
   t.same(await lists.get("a", read), [3]);
 });
 
-t.test("a list that changes while it is read is returned but not kept", async (t) => {
+t.test("a list that changes while it is read is returned but not cached", async (t) => {
   for (const change of ["forget", "clear"] as const) {
     const lists = new KeptLists<string>(100);
     let finish = (_list: string[]) => {};
@@ -36,14 +36,14 @@ t.test("a list that changes while it is read is returned but not kept", async (t
   }
 });
 
-t.test("a failed read is not kept", async (t) => {
+t.test("a failed read is not cached", async (t) => {
   const lists = new KeptLists<string>(100);
   const failure = new Error("unreadable");
   await t.rejects(async () => lists.get("a", () => Promise.reject(failure)), failure);
   t.same(await lists.get("a", async () => ["read"]), ["read"]);
 });
 
-t.test("the least recently used lists are dropped if the total length is too large", async (t) => {
+t.test("lists over the total length limit are dropped, least recently used first", async (t) => {
   const lists = new KeptLists<number>(9); // each of these lists counts as 3
   const read = async () => [1, 2];
   for (const key of ["a", "b", "c", "a", "d"]) await lists.get(key, read);

@@ -38,7 +38,7 @@ t.test("tasks with different keys do not wait for each other", async (t) => {
   t.same(started, ["a", "c"]);
 });
 
-t.test("a task is refused if too many tasks with its key are waiting", async (t) => {
+t.test("a task is refused if the maximum number of tasks with its key is waiting", async (t) => {
   const window = new KeyedWindow(10, 3);
   for (let at = 0; at < 5; at++) t.ok(window.enter("k"));
   t.equal(window.enter("k"), undefined);

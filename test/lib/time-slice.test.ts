@@ -4,7 +4,7 @@ import { setImmediate } from "node:timers/promises";
 import { TimeSlice, Turns } from "../../src/lib/time-slice.ts";
 import { t } from "../support/suite.ts";
 
-t.test("jobs that share one Turns continue in different turns of the event loop", async (t) => {
+t.test("jobs with a common `Turns` continue in different turns of the event loop", async (t) => {
   const turns = new Turns();
   const order: string[] = [];
   const job = async (name: string) => {

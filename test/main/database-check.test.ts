@@ -14,8 +14,8 @@ import { checkServing, checkWaiting, startNode } from "./waiting-node.ts";
 const CHECKING = "The database is being checked after an unclean stop";
 const STALLED = "The database check after an unclean stop is making no progress. Check the disk";
 /**
- * Returns the text of a module that makes the thread that reads the database wait until the file
- * exists.
+ * Returns the text of a module. The module makes the thread that reads the database wait until the
+ * file exists.
  */
 const hangingUntil = (file: string) => `import { existsSync } from "node:fs";
   import { isMainThread } from "node:worker_threads";
@@ -61,7 +61,7 @@ async function assertEnds(t: Test, pid: number): Promise<void> {
 }
 
 t.test(
-  "a signal ends a node and the check of its database at once, and the node exits with 0",
+  "a signal immediately ends a node and the check of its database, and the node exits with 0",
   async (t) => {
     for (const signal of ["SIGTERM", "SIGINT"] as const) {
       const settings = { JINDOU_STORE_PATH: await killedFolder(t) };

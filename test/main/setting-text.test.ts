@@ -208,7 +208,7 @@ t.test("a BOM before a value and newlines after it are removed, whatever its sou
   t.equal((await node.exit).code, 0);
 });
 
-t.test("a password on standard input is checked like one in a setting", async (t) => {
+t.test("a password on standard input is checked like a password in a setting", async (t) => {
   for (const [input, words] of [
     ['"horse"\n', /has quotes around it/],
     ["horse \n", /ends with a space/],

@@ -60,15 +60,15 @@ function secondsUntilHandled({ child }: JindouProcess, isInNamespace: boolean): 
 }
 
 /**
- * Maximum number of starts until a process handles signals early enough. On a busy machine, this
- * test may notice the handlers late.
+ * Maximum number of starts until a process handles signals within `OWN_START_S` of CPU time. On a
+ * busy machine, this test may notice the handlers late.
  */
 const ATTEMPTS = 5;
 
 /**
- * Starts the command, waits until it handles signals, and then waits another 100 ms. A start in
- * which that took too much CPU time is repeated. Adds `kill`, which sends a signal to the process
- * of Node.js.
+ * Starts the command, waits until it handles signals, and then waits another 100 ms. A start is
+ * repeated if the process used `OWN_START_S` or more before it handled signals. Adds `kill`, which
+ * sends a signal to the process of Node.js.
  */
 async function startUntilHandled(t: Test, argv: readonly string[], invocation: Invocation) {
   const isInNamespace = invocation.prefix?.[0] === "unshare";

@@ -1,5 +1,6 @@
-// Tests of a node that is started before its Redis can be used: it waits with the API open, serves
-// when Redis can be used, and ends at a signal, after its time limit, or if waiting does not help.
+// Tests of a node that is started before its Redis can be used. The node waits with the API open,
+// and serves when Redis can be used. It exits after a signal, after its time limit, or if waiting
+// does not help.
 
 import t, { type Test } from "tap";
 import { type RedisServer, startRedis, startRedisCluster } from "../support/redis.ts";

@@ -81,7 +81,7 @@ t.test("every scraper sees the lag of a turn that blocked the event loop", async
   }
 });
 
-t.test("the lag of a turn is no longer reported after two windows", async (t) => {
+t.test("the lag of a turn of the event loop is reported for at most two windows", async (t) => {
   // The class is tested directly, because the windows of a node last 30 seconds.
   const lag = new EventLoopLag(300);
   lag.start();

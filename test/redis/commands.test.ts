@@ -14,7 +14,7 @@ const CHECKED_APART = [
   ...["AUTH", "CLUSTER", "EVALSHA", "FCALL", "FUNCTION", "INFO", "SCRIPT", "SSUBSCRIBE"],
   ...["SUNSUBSCRIBE", "WAIT"],
 ];
-/** A node also works without these (see docs/cluster.md, "A user with few rights"). */
+/** Commands that a node does not need (see docs/cluster.md, "A user with few rights"). */
 const OPTIONAL = ["CLIENT"];
 const SRC = new URL("../../src/", import.meta.url);
 

@@ -1,6 +1,6 @@
 // Connections to Redis as docs/cluster.md describes them, each with real servers: TLS, a user with
-// exactly the rights on that page, Sentinels and their fail-over. Also the error messages of a node
-// whose connection is misconfigured.
+// exactly the rights on that page, Sentinels and their fail-over. Also tests the error messages of
+// a node whose connection is misconfigured.
 
 import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
@@ -300,7 +300,7 @@ t.test("a node connects to Sentinels and their primary over TLS", async (t) => {
 });
 
 t.test(
-  "the error names redis.sentinelName or redis.sentinelPassword if Sentinels reject it",
+  "the error names redis.sentinelName or redis.sentinelPassword if Sentinels reject that setting",
   async (t) => {
     const watched = await startSentinels(t, 0);
     const settings = {

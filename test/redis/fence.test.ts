@@ -86,7 +86,7 @@ t.test("a write that reaches the server after its deadline changes nothing", asy
   t.equal(await raw.get("in-time"), "1", "the next write runs");
 });
 
-t.test("a call counts as unable to run only after its deadline", async (t) => {
+t.test("cannotRun resolves only after the deadline of the call", async (t) => {
   // Timers of Node.js fire early, which shows only with fractions of milliseconds.
   const delays = await Promise.all(
     Array.from({ length: 100 }, async (_, i) => {

@@ -1,6 +1,6 @@
-// A Redis that rejects writes, because it is out of memory and evicts nothing, or because it cannot
-// write to its disk: callers get the cause, acknowledged messages stay, and sends succeed again
-// when Redis accepts writes.
+// A Redis that rejects writes: it is out of memory and evicts nothing, or it cannot write to its
+// disk. Callers get the cause, acknowledged messages stay, and sends succeed again when Redis
+// accepts writes.
 
 import { mkdir, rmdir } from "node:fs/promises";
 import { join } from "node:path";
@@ -50,7 +50,9 @@ t.test(
   },
 );
 
-/** Makes later snapshots fail, or succeed again: a folder has the name of the snapshot's file. */
+/**
+ * Makes later snapshots fail, by a folder with the name of the snapshot's file, or succeed again.
+ */
 async function breakDisk(client: Redis, isBroken: boolean): Promise<void> {
   const [, folder = ""] = await client.config("GET", "dir");
   const snapshot = join(folder, SNAPSHOT);

@@ -1,5 +1,6 @@
-// The log of a node whose Redis cannot be used for a while: a line at the beginning, one line every
-// few seconds and one at the end, however many calls and rooms fail in the meantime.
+// The log of a node whose Redis cannot be used for a while. The log has one line at the beginning,
+// one line every few seconds and one line at the end, however many calls and rooms fail in the
+// meantime.
 
 import { setTimeout as pause } from "node:timers/promises";
 import t, { type Test } from "tap";
@@ -153,7 +154,7 @@ t.test(
   },
 );
 
-t.test("a node logs few lines while Redis has too many clients", async (t) => {
+t.test("a node logs few lines while Redis has reached its maxclients limit", async (t) => {
   const redis = await startRedis(t);
   const node = await startNode(t, { JINDOU_REDIS_URL: redis.url });
   const admin = redis.client();

@@ -1,5 +1,5 @@
-// A write is acknowledged when enough replicas have it (WAIT), and rejected if they do not have it
-// in time.
+// A write is acknowledged when the required number of replicas has the write (WAIT). It is rejected
+// if these replicas do not have it in time.
 
 import t, { type Test } from "tap";
 import { channelKey } from "../../src/broker/model.ts";

@@ -208,7 +208,7 @@ async function sendWhileHeld(t: Test, redis: RedisServer, timeoutMs: number) {
   return { first, early, late, queuedWrites, lateWrites, stalledMs: stalls.totalMs() };
 }
 
-t.test("a connection with too many unsent bytes rejects calls with `overloaded`", async (t) => {
+t.test("a connection over its limit of unsent bytes rejects calls with `overloaded`", async (t) => {
   const redis = await startRedis(t);
   const settings = { timeoutMs: 2000, maxInFlight: 20_000 };
   const node = await openStore(t, redis.url, { settings });

@@ -40,9 +40,9 @@ export interface Broker {
    */
   readonly publicationsDelivered?: (() => Promise<void>) | undefined;
   /**
-   * Resolves when the sessions opened so far have caught up: those of the node with this client
-   * port, or all sessions. `undefined` with one node on the embedded store, where a session has
-   * caught up when it receives its CONNACK.
+   * Resolves when the sessions opened so far have caught up. With `clientPort`, waits only for the
+   * sessions of the node with this client port. `undefined` with one node on the embedded store,
+   * where a session has caught up when it receives its CONNACK.
    */
   readonly sessionsCaughtUp?: ((clientPort?: number) => Promise<void>) | undefined;
   close(): Promise<void>;

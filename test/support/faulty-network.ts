@@ -55,7 +55,7 @@ interface PublicationRule {
   readonly nodeId: string;
   readonly text: string;
   readonly action: Action;
-  /** Called when the publication arrives. `send` passes a delayed one on. */
+  /** Called when the publication arrives. `send` forwards a delayed publication. */
   onMatch(send: () => void): void;
 }
 

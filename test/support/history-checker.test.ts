@@ -64,7 +64,7 @@ function kindsOf(checker: HistoryChecker, ...runs: ObservedRange[]): ProblemKind
 }
 
 t.test(
-  "no problem is reported for a correct history that is read at once, in pieces or live",
+  "no problem is reported for a correct history that is read as a whole, in pieces or live",
   (t) => {
     const all = [1, 2, 3, 4, 5].map((no) => shown(no));
     t.same(kindsOf(checkerOfFive(), fullRange(...all)), []);
@@ -175,7 +175,7 @@ t.test("a seq that is acknowledged for two messages is reported as a repeat", (t
 });
 
 t.test(
-  "a message whose text or id differs from the acknowledged one is reported as changed",
+  "a message whose text or id differs from the acknowledged text or id is reported as changed",
   (t) => {
     const second = [shown(1), shown(2), shown(4), shown(5)];
     for (const changes of [{ text: "other" }, { messageId: 102.5 }]) {

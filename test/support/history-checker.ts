@@ -71,7 +71,7 @@ export type ProblemKind =
   | "reorder"
   /** Id, seq or content differ from what was acknowledged or sent. */
   | "changed"
-  /** A message was shown at a different seq from the acknowledged one. */
+  /** A message was shown at a seq that differs from its acknowledged seq. */
   | "duplicate"
   /** Nobody sent the message. */
   | "unknown"
@@ -138,7 +138,7 @@ export class HistoryChecker {
     this.#unacknowledged.add(entry);
   }
 
-  /** Records an acknowledgement. Must be called for every one, including those of retries. */
+  /** Records an acknowledgement. Must be called for every acknowledgement, even of a retry. */
   recordAcknowledgement(message: SentMessage, ack: Acknowledgement, nowMs: number): void {
     const entry = this.#entries.get(nameOf(message));
     if (entry === undefined)

@@ -14,7 +14,7 @@ export interface HttpCall {
   /** Path and query. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** Value that is sent as JSON with POST. Without it the method is GET. */
+  /** Value that is sent as JSON with POST. If absent, the method is GET. */
   readonly body?: unknown;
   /** Time after which the call is rejected. Default: no limit. */
   readonly timeoutMs?: number;

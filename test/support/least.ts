@@ -2,7 +2,7 @@
 
 /**
  * Repeats a measurement until it is below `bound`, at most `attempts` times, and returns the least
- * result. A busy machine then fails the test only if it adds too much to every measurement.
+ * result. On a busy machine, the test then fails only if other load disturbs every measurement.
  */
 export async function leastBelow(
   bound: number,

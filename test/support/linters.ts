@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 
 const SCRIPT = fileURLToPath(new URL("../../.ci/linters", import.meta.url));
 
-/** Path of a program, and the reason why tests that need it are skipped, `false` if they run. */
+/** A program. `skip` is the reason to skip tests that need it, `false` if it is installed. */
 export interface Linter {
   readonly path: string;
   readonly skip: string | false;

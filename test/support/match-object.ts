@@ -1,4 +1,4 @@
-// An assertion that compares only the properties named in the expected value, and those exactly.
+// An assertion that compares exactly the properties named in the expected value, and no others.
 // tap's `match` is looser: it accepts a part of a string and the beginning of an array.
 
 /** The part of tap's `t` that `matchObject` uses. */

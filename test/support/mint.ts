@@ -14,9 +14,9 @@ export interface IssuerKey {
 }
 
 export interface TokenOptions {
-  /** Seconds from now to `exp`. `undefined` for no `exp`. Default: 600. */
+  /** Seconds from now to `exp`. `undefined` if the token has no `exp`. Default: 600. */
   readonly expiresInS?: number | undefined;
-  /** Seconds from `iat` to now. `undefined` for no `iat`. Default: 0. */
+  /** Seconds from `iat` to now. `undefined` if the token has no `iat`. Default: 0. */
   readonly ageS?: number | undefined;
   /** Additional members of the header. */
   readonly header?: Readonly<Record<string, unknown>>;

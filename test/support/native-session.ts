@@ -50,8 +50,8 @@ export interface NativeSessionOptions {
   /** Timeout of every wait. Default: 60,000. */
   readonly timeoutMs?: number;
   /**
-   * Resolves when everything published so far has reached the client's node. Default: nothing to
-   * wait for, because the same node published it.
+   * Resolves when everything published so far has reached the client's node. Default: no
+   * wait, because the client's node publishes everything itself.
    */
   readonly publicationsDelivered?: (() => Promise<void>) | undefined;
 }
@@ -145,7 +145,8 @@ export class NativeClient {
   }
 
   /**
-   * Returns the stream as this client has received it, or `undefined` if it received none of it.
+   * Returns the stream as this client has received it, or `undefined` if the client has received no
+   * part of the stream.
    */
   view(channel: ChannelRef, clientMsgNo: string): StreamView | undefined {
     return this.streams.of(channel, clientMsgNo);
@@ -326,7 +327,7 @@ export class NativeClient {
     if (!predicate(this) && this.#ended !== undefined) throw this.#ended;
   }
 
-  /** Sends bytes as a binary frame, or a string as a text frame. Does nothing if closed. */
+  /** Sends bytes as a binary frame, or a string as a text frame, if the socket is open. */
   raw(data: Uint8Array | string): void {
     if (this.#socket.readyState === WebSocket.OPEN) this.#socket.send(data);
   }

@@ -54,7 +54,8 @@ const PORT_COUNT = 22_000;
 
 /**
  * Folder with one file for each reserved port, which contains the process id of the owner. Without
- * it two test processes could choose the same port, because a new server needs seconds to listen.
+ * this folder, two test processes could choose the same port, because a new server needs seconds to
+ * listen.
  */
 const RESERVED_PORTS = join(tmpdir(), `jindou-ports-${process.getuid?.() ?? 0}`);
 
@@ -253,8 +254,8 @@ async function waitForCluster(client: Redis, nodes: number): Promise<void> {
 const FAILOVER_RETRY_MS = 6000;
 
 /**
- * Makes the replica the primary. Redis replies to CLUSTER FAILOVER before the fail-over, which may
- * fail on a busy machine, so the command is repeated until the role has changed.
+ * Makes the replica the primary. Redis replies to CLUSTER FAILOVER before the fail-over. The
+ * fail-over may fail on a busy machine, so the command is repeated until the role has changed.
  */
 export async function failOverTo(replica: RedisServer): Promise<void> {
   const client = replica.client();

@@ -1,5 +1,5 @@
-// Starts a Redis primary with replicas and a Sentinel that fails it over: real processes on free
-// ports, stopped at the end of the test.
+// Starts a Redis primary with replicas, and a Sentinel that fails over the primary. They are real
+// processes on free ports, stopped at the end of the test.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";

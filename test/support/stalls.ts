@@ -7,8 +7,8 @@ const TICK_MS = 10;
 
 export interface StallMeter {
   /**
-   * Returns the milliseconds by which the timer has been late since the meter was started: close to
-   * 0 on an idle machine, close to the elapsed time on an overloaded one.
+   * Returns the milliseconds by which the timer has been late since the meter was started. The
+   * value is close to 0 on an idle machine, and close to the elapsed time on an overloaded machine.
    */
   totalMs(): number;
 }

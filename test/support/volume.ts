@@ -1,12 +1,12 @@
 // Reduces the work of tests: by default, an eighth of the repetitions and a quarter of the
 // combinations are run. JINDOU_TEST_VOLUME=full (`npm run test:full`) runs all of them.
 
-/** True under `npm run test:full`. */
+/** True if all tests run in the full volume, as under `npm run test:full`. */
 export const IS_FULL = process.env.JINDOU_TEST_VOLUME === "full";
 
 /**
- * Returns the number of repetitions: the environment variable `name` if it is set, otherwise `full`
- * or, by default, `few`.
+ * Returns the number of repetitions: `full` in the full volume, otherwise `few`. The environment
+ * variable `name`, if it is set, overrides both.
  */
 export function volume(
   full: number,

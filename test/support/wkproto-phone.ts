@@ -1,6 +1,6 @@
-// WKProto clients that work as WuKongIM's SDKs for phones do over TCP, written from a reading of
-// their public sources: how they divide the byte stream, which protocol version they name, what
-// they acknowledge, which packets make them reconnect, and when they stop. No code of an SDK runs.
+// WKProto clients that behave like WuKongIM's SDKs for phones over TCP. They were written from the
+// public sources of the SDKs, but no code of an SDK runs. They divide the byte stream, name a
+// protocol version, acknowledge, reconnect and stop as the SDKs do.
 
 import { connect, type Socket } from "node:net";
 import type { Test } from "tap";
@@ -92,7 +92,7 @@ export class Phone {
   readonly texts: string[] = [];
   logins = 0;
   pongs = 0;
-  /** True after a DISCONNECT, after which the SDKs do not reconnect. */
+  /** True if a DISCONNECT was received, after which the SDKs do not reconnect. */
   isKicked = false;
   readonly #sdk: PhoneSdk;
   readonly #options: PhoneOptions;

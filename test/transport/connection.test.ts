@@ -91,7 +91,7 @@ t.test("a frame sent outside a handler arrives before later replies", { skip }, 
 });
 
 t.test(
-  "a client's replies stay in order, and so do the frames that another connection queues for it",
+  "a client's replies stay in order, and so do the frames that another connection queues for the client",
   async (t) => {
     const { seen, endpoint } = socketEndpoint({
       received(sender, data) {

@@ -1,5 +1,6 @@
 // The explanation for the operator if the binary of uWebSockets.js does not load, by version of
-// Node.js and C library. It is tested with simulated facts, because a machine has only one of each.
+// Node.js and C library. It is tested with simulated facts, because the tests run with only one
+// version of Node.js and one C library.
 
 import { type Machine, whyItDoesNotLoad } from "../../src/transport/uws/library.ts";
 import { t } from "../support/suite.ts";

@@ -375,7 +375,7 @@ t.test("graceful closes end in the order of their deadlines", async (t) => {
 });
 
 t.test(
-  "only the connections with the most unread bytes are closed if the connections of the node have too many in total",
+  "if a node's connections have more than maxBufferedBytesTotal unread bytes, only the connections with the most unread bytes are closed",
   async (t) => {
     const maxBufferedBytesTotal = 2_000_000;
     const { seen, endpoint } = socketEndpoint({

@@ -329,7 +329,7 @@ const wait = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 const isClosed = ({ closed }: Client) => closed.length > 0;
 
 t.test(
-  "silent client sockets up to the limit stay open, and one more causes the oldest to be closed",
+  "silent client sockets up to the limit stay open, and one further socket causes the oldest socket to be closed",
   async (t) => {
     const { port, displaced, refused } = await serveSockets(t);
     const startMs = performance.now();

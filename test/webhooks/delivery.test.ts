@@ -228,7 +228,7 @@ t.test("a node delivers events to its webhooks", async (t) => {
     t.strictSame(textsOf(streamed), received, "server-sent events are the same");
   });
 
-  t.test("a retry of a failure has the format of the earlier attempts", async (t) => {
+  t.test("a retry of a failed event has the format of the earlier attempts", async (t) => {
     const receiver = await world.webhook(t, { types: ["channel.created"] });
     receiver.reply = () => 422;
     await world.call("POST", "/channel", { channel_id: "rejected", channel_type: 2 });
@@ -245,7 +245,7 @@ t.test("a node delivers events to its webhooks", async (t) => {
   });
 
   t.test(
-    "a failure that one retry delivered is not listed after another retry failed",
+    "an event that one retry delivered is not listed as a failure after another retry failed",
     async (t) => {
       const receiver = await world.webhook(t);
       receiver.reply = () => 422;

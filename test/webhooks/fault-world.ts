@@ -95,7 +95,7 @@ export function hasAll(receiver: Receiver, ids: ReadonlySet<number>): boolean {
 }
 
 /**
- * Returns what is wrong with the received requests: an event or a batch that differs between two
+ * Returns the faults in the received requests: an event or a batch that differs between two
  * requests, or an event that is not in the order of its channel. If the store has lost messages,
  * `kept` contains the ids of the remaining messages.
  */

@@ -319,7 +319,7 @@ t.test(
     const first = await spawnBroker(t);
     await subscribe(first, receiver);
     for (let at = 0; at < 20; at++) await sendOnce(first, sent);
-    await receiver.until(() => receiver.events.length > 20); // some are in flight
+    await receiver.until(() => receiver.events.length > 20); // some events are in flight
     await first.kill();
     const copy = join(await tempFolder(t), "copy");
     cpSync(first.dataPath, copy, { recursive: true });

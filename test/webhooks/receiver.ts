@@ -36,7 +36,7 @@ export interface Receiver {
   readonly urls: readonly string[];
   /** Events of requests that were accepted, without repeated ones. */
   readonly events: readonly ReceivedEvent[];
-  /** Secret with which the requests are verified. "" to accept any. */
+  /** Secret with which the requests are verified. "" if the requests are not verified. */
   secret: string;
   reply: Reply;
   /** Resolves when the condition is true. */

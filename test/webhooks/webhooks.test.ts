@@ -271,7 +271,7 @@ async function startReplay(t: Test, { store, webhooks }: Pick<Started, "store" |
 const isEndOfReplay = (settings: string, expected: number | undefined) =>
   expected === 2 && settings.includes('"replays":[]');
 
-t.test("a replay ends even if the store could not remove it at first", async (t) => {
+t.test("a replay ends even if the store could not remove the replay at first", async (t) => {
   let isRefused = false;
   const { store, webhooks } = await startWebhooks(t, ({ putWebhook }) => ({
     async putWebhook(id, settings, expected, max) {
@@ -399,7 +399,7 @@ t.test("after feed.gap, a rejected first request is halved until it is accepted"
   t.strictSame(sizes.slice(-7), [4, 2, 1, 1, 2, 1, 1], "each request is sent once");
 });
 
-t.test("a rejected gap of on-demand events becomes a failure, and the others arrive", async (t) => {
+t.test("a rejected gap of on-demand events is a failure, and other events arrive", async (t) => {
   const { store, webhooks, restart } = await startWebhooks(t);
   const receiver = await startReceiver(t);
   receiver.reply = ({ events }) => (events.some(({ type }) => type === "feed.gap") ? 422 : 204);
@@ -576,7 +576,7 @@ t.test(
   },
 );
 
-t.test("after a restore changed its last event, a webhook reads the feed only once", async (t) => {
+t.test("a webhook reads the feed only once after a restore changed its last event", async (t) => {
   let reads = 0;
   let ticks = 0;
   const { store, webhooks, restart } = await startWebhooks(
@@ -800,7 +800,7 @@ t.test("events that wait until feed.gap is accepted do not keep the node busy", 
   await receiver.until(() => receiver.events.length >= 2);
   readLate();
   await receiver.until(() => receiver.requests.some(isGap));
-  await pause(300); // the third event has waited for others long enough
+  await pause(300); // the third event no longer waits for others
   const timers = mock.method(globalThis, "setTimeout");
   t.teardown(() => timers.mock.restore());
   await pause(200);

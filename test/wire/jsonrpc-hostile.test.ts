@@ -250,7 +250,7 @@ function isIgnored(method: string, field: string): boolean {
 }
 
 t.test(
-  "the first 100 requests in a message are decoded, and the others get a single refusal",
+  "the first 100 requests in a message are decoded, and the other requests get a single refusal",
   async (t) => {
     const codec = connected(CONNECT);
     const ping = (n: number) => JSON.stringify({ method: "ping", id: `${n}` });

@@ -78,7 +78,7 @@ t.test("additional fields from a newer client are ignored, whatever their type",
     t.same(decodeClientFrame(msgpackr.pack([...array, ...added])), value, value.kind);
 });
 
-t.test("additional fields from a newer server are ignored, including nested ones", async (t) => {
+t.test("additional fields from a newer server are ignored, including nested fields", async (t) => {
   for (const { array, value } of [...REPLIES, ...PUSHES]) {
     const longer = [...array.map(withNewFields), null, "added", [1]];
     t.same(decodeServerFrame(msgpackr.pack(longer), READER_UID), value, value.kind);

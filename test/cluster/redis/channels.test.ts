@@ -294,7 +294,7 @@ for (const kind of ["a stream event", "a message that is not stored"] as const)
     async (t) => {
       const log = new ChannelLog("personal");
       const { fixture, channels } = withOneTopic(t, log);
-      for (const _ of range(1, 3)) log.message(); // the user read them when connecting
+      for (const _ of range(1, 3)) log.message(); // the user read these messages when connecting
       log.start("s");
       const frame =
         kind === "a stream event" ? log.content("s", "x") : log.message({ stored: false });

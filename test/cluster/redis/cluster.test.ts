@@ -12,9 +12,9 @@ import { sessionOn, until } from "./nodes.ts";
 import { startWholeNode, type WholeNode } from "./whole-node.ts";
 
 /**
- * All nodes run in this process, and hundreds of logins happen at once. With short limits, replies
- * of Redis would be read too late and nodes would declare each other dead, which these tests do not
- * expect.
+ * Time without a heartbeat after which a node counts as dead. All nodes run in this process, and
+ * hundreds of logins happen at once. With short limits, replies of Redis would be read late and
+ * nodes would declare each other dead, which these tests do not expect.
  */
 const DEAD_AFTER_MS = 60_000;
 const LONG_TIMEOUT = { timeoutMs: 60_000 };

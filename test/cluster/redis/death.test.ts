@@ -92,7 +92,7 @@ t.test("users of a killed node are offline within 3 s, and watchers are notified
   t.ok(await isOnline(a, "u1"), "a new process can use the node id");
 });
 
-t.test("a frozen node whose id another process has taken over ends its sessions", async (t) => {
+t.test("a frozen node ends its sessions if another process has taken over its id", async (t) => {
   const beats = { heartbeatMs: 100, deadAfterMs: 2000 };
   const options = optionsOf("evict", beats);
   const frozen = await startProcess(t, options);

@@ -10,8 +10,8 @@ import { redisSettings } from "../../support/redis.ts";
 import { startWholeNode, type WholeNode } from "./whole-node.ts";
 
 /**
- * Heartbeats with a long limit, so that a node does not count as dead when a test holds its
- * connection or the machine is busy.
+ * Heartbeat settings. `deadAfterMs` is long, so that a node does not count as dead when a test
+ * holds its connection or the machine is busy.
  */
 const BEATS = { heartbeatMs: 500, deadAfterMs: 60_000 };
 const TIMEOUT_MS = 10_000;

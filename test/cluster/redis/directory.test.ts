@@ -49,7 +49,7 @@ async function startNodes(
   return nodes;
 }
 
-/** Deletes the user's sessions and logins in Redis, as if it had lost them. */
+/** Deletes the user's sessions and logins in Redis, as if Redis had lost them. */
 async function loseSessions({ link }: TestNode, uid: string): Promise<void> {
   await raw.del(link.keys.user("sessions", uid), link.keys.user("logins", uid));
 }
@@ -191,7 +191,7 @@ t.test("a session that Redis lost is ended if its token was replaced", async (t)
   const session = sessionOn(a, "u");
   await a.directory.login(session);
   await loseSessions(a, "u");
-  await putToken(a, "u", "another"); // without an entry, this cannot end the session
+  await putToken(a, "u", "another"); // without an entry, this change cannot end the session
   await until(() => endedSessions(a).length > 0);
   t.same(endedSessions(a), [`${session.sessionId} token_changed`]);
   t.notOk(await isOnline(a, "u"));
@@ -258,7 +258,7 @@ t.test(
     const phone = sessionOn(a, "u2", { deviceId: "d" });
     for (const session of [main, phone]) await a.directory.login(session);
     const later = sessionOn(b, "u1");
-    await b.directory.login(later); // node a does not receive this, because it has not subscribed
+    await b.directory.login(later); // node a has not subscribed, so it gets no event
     await b.directory.login(sessionOn(b, "u2", { deviceId: "d" }));
     a.topics.resubscribed(["u1", "u2"]);
     await until(() => endedSessions(a).length === 2);
@@ -312,7 +312,7 @@ t.test("a kicked session stays ended after the session that kicked it has left",
   t.notOk(await isOnline(b, "u"));
 });
 
-t.test("the logins of a user's main devices are remembered for thirty days", async (t) => {
+t.test("the logins of a user's main devices are stored for thirty days", async (t) => {
   const [a] = (await startNodes(t, 1)) as [TestNode];
   await a.directory.login(sessionOn(a, "u"));
   await a.directory.login(sessionOn(a, "v", { level: SECONDARY_DEVICE }));
@@ -505,7 +505,7 @@ t.test("a session that cannot be confirmed causes no extra reads of other sessio
   await acl("resetkeys", "~*:{u:a*", "~*:{all}*"); // every user except the last one
   t.teardown(() => acl("allkeys"));
   await raw.call("CONFIG", "RESETSTAT");
-  /** Returns the number of HGET calls without those of heartbeats, which make two per ZADD. */
+  /** Returns the number of HGET calls, except those of heartbeats (two calls per ZADD). */
   const reads = async () => {
     const stats = await raw.info("commandstats");
     return commandCallsIn(stats, "hget") - 2 * commandCallsIn(stats, "zadd");
@@ -601,7 +601,7 @@ t.test("a secondary session is ended if it was logged out while its node was dea
 });
 
 // The test reads keys because no port shows how many ends Redis stores.
-t.test("the last 100 ended secondary sessions of a user are remembered for a day", async (t) => {
+t.test("the last 100 ended secondary sessions of a user are stored for a day", async (t) => {
   const [a] = (await startNodes(t, 1)) as [TestNode];
   const key = a.link.keys.user("ended", "u");
   const kind = { level: SECONDARY_DEVICE } as const;

@@ -21,7 +21,7 @@ import { agreementOf } from "./agreement.ts";
 import { type PlainTopics, plainTopics } from "./plain-topics.ts";
 
 export const HEARTBEAT_MS = 100;
-/** `deadAfterMs` of the nodes. Even on a busy machine, no node waits so long for the processor. */
+/** `deadAfterMs` of the nodes. Even on a busy machine, no node waits 2 s for the processor. */
 export const DEAD_AFTER_MS = 2000;
 
 export interface TestNode {

@@ -96,7 +96,7 @@ for (const channel of [group("g"), person("b")])
       await sender.send(channel, "a");
       await until(() => reads === 1, "the node reads missed messages", 20_000);
       await sender.send(channel, "a");
-      await sender.send(channel, "a", unstored); // a session may receive it on another node and then connect here
+      await sender.send(channel, "a", unstored); // a session may receive this message on another node and then connect here
       await sender.send(channel, "a");
       for (const _ of range(1, 2)) await receiver.link.ping(); // all publications have arrived
       t.same(receiver.seqs(key), [1]);

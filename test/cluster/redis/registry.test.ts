@@ -158,7 +158,7 @@ t.test("a node that was declared dead continues as a new incarnation", async (t)
   const incarnationOfB = (await raw.zrange(key, "0", "-1")).filter((incarnation) =>
     incarnation.startsWith(b.cluster.nodeId),
   );
-  await raw.zadd(key, 1, incarnationOfB[0] ?? ""); // as if its last heartbeat was in 1970
+  await raw.zadd(key, 1, incarnationOfB[0] ?? ""); // as if the last heartbeat of node b was in 1970
   await until(async () => {
     const incarnations = await raw.zrange(key, "0", "-1");
     return incarnations.length === 2 && !incarnations.includes(incarnationOfB[0] ?? "");

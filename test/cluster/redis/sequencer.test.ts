@@ -113,7 +113,7 @@ for (const later of [0, 1])
       const late = log.message({ stored: false });
       await catchUpQueue.catchUp(sequencer);
       for (const _ of range(1, later)) log.message();
-      for (const _ of range(1, 2)) sequencer.accept(late); // a retry publishes it again
+      for (const _ of range(1, 2)) sequencer.accept(late); // a retry publishes the message again
       await catchUpQueue.settled();
       sequencer.accept(log.message());
       await catchUpQueue.settled();
@@ -187,7 +187,7 @@ t.test("streams that start or end while publications are lost are fully delivere
 
 t.test("the missed ends of 100 streams of a channel are delivered, once each", async (t) => {
   const log = new ChannelLog("group");
-  log.maxSnapshots = 10; // the others are read one by one
+  log.maxSnapshots = 10; // the other snapshots are read one by one
   const { sequencer, delivered, catchUpQueue } = createFixture(t, log);
   sequencer.begin(0, 0);
   const names = range(1, 100).map((at) => `s${at}`);
@@ -250,7 +250,7 @@ t.test(
   },
 );
 
-t.test("messages whose frames a suspended sequencer dropped are read from the store", async (t) => {
+t.test("messages are read from the store if a suspended sequencer dropped frames", async (t) => {
   const log = new ChannelLog("group");
   const budget = { used: 0, max: 100 };
   const { sequencer, seqs, catchUpQueue } = createFixture(t, log, { budget });
@@ -332,7 +332,7 @@ t.test(
   async (t) => {
     const log = new ChannelLog("personal");
     const { fixture, channels } = withOneTopic(t, log);
-    for (const _ of range(1, 4)) log.message(); // the user read them when connecting
+    for (const _ of range(1, 4)) log.message(); // the user read these messages when connecting
     receive(channels, log.message());
     receive(channels, log.message());
     t.same(fixture.seqs(), [5, 6]);
@@ -377,7 +377,7 @@ t.test("a new sequencer skips no message if two reads of its position overlap", 
   log.onRead = () => new Promise<void>((go) => gates.push(go));
   const messages = channels.begin(sequencer); // `listen` reads the position
   await until(() => gates.length === 1, "the first read has started");
-  const caughtUp = fixture.catchUpQueue.catchUp(sequencer); // a restore reads it as well
+  const caughtUp = fixture.catchUpQueue.catchUp(sequencer); // a restore reads the position as well
   await until(() => gates.length === 2, "both reads have started");
   gates[0]?.();
   await messages;

@@ -250,7 +250,7 @@ t.test(
 );
 
 t.test(
-  "a group that was disbanded during one run and exists again in a later run is a difference",
+  "a group that was disbanded during one run and exists again in a later run is reported as a difference",
   async (t) => {
     const source = await startSource(t, TOKEN);
     const node = await startBroker(t);

@@ -46,7 +46,7 @@ export interface FakeSource {
   readonly requests: readonly IncomingMessage[];
   /** Highest number of requests that were answered at the same time. */
   readonly maxConcurrent: number;
-  /** Returns a reply instead of the usual one, or `undefined` for the usual one. */
+  /** Returns a reply that replaces the usual reply, or `undefined` to send the usual reply. */
   override: ((path: string) => Reply | undefined) | undefined;
   /** Messages that the stand-in returns. A test may add messages. */
   readonly messages: FakeMessages;

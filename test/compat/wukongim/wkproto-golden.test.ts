@@ -1,6 +1,6 @@
 // WKProto's bytes, compared with captured sessions of real servers and SDKs (goldens/wkproto.json).
-// Each packet of a client is read by our codec and written again by the test's client. For packets
-// of a server it is the other way round.
+// Each packet of a client is read by our codec and written again by the test's client. Each packet
+// of a server is read by the test's client and written again by our codec.
 
 import { readFileSync } from "node:fs";
 import { PayloadCipher } from "../../../src/compat/wukongim/wkproto/crypto.ts";

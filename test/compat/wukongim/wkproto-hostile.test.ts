@@ -176,7 +176,7 @@ t.test("a message with too many ignored packets, such as repeated PINGs, is refu
   }
 });
 
-t.test("several PINGs in one message count as one", async (t) => {
+t.test("several PINGs in one message are decoded as one PING", async (t) => {
   const { codec } = connected();
   t.same([...codec.decode(Buffer.alloc(100, 0x70), false)], [{ kind: "ping", ref: 0 }]);
 });

@@ -9,7 +9,7 @@ import { t } from "../../support/suite.ts";
 import { volume } from "../../support/volume.ts";
 
 const PROCESS = fileURLToPath(new URL("./key-agreements.ts", import.meta.url));
-/** Number of agreements. With a small heap, the export hung after 2,000 to 8,000 of them. */
+/** Number of agreements. With a small heap, the export hung after 2,000 to 8,000 agreements. */
 const AGREEMENTS = volume(75_000);
 const TIMEOUT_MS = 300_000;
 

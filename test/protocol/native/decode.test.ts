@@ -312,7 +312,7 @@ t.test("a decoded operation does not share memory with its frame", async (t) => 
   }
 });
 
-t.test("payloads that are kept are not overwritten by later payloads", async (t) => {
+t.test("decoded payloads are not overwritten by later payloads", async (t) => {
   const payloads = Array.from({ length: 300 }, (_, i) =>
     payloadOf(decode(pack(withField(SEND, 5, new Uint8Array(90).fill(i))))),
   );

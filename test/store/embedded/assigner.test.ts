@@ -12,7 +12,7 @@ import { t } from "../../support/suite.ts";
 import { testFolder } from "./folder.ts";
 
 t.test(
-  "looking up a message does not load its channel into memory, but assigning a seq to it does",
+  "looking up a message does not load its channel into memory, but assigning a seq to the message does",
   async (t) => {
     const tables = openTables(join(testFolder(t), "lmdb"));
     t.teardown(() => tables.env.close());

@@ -147,7 +147,7 @@ t.test("each personal channel is listed once, whether or not it is in the databa
 });
 
 t.test(
-  "a list reports the time since which it may lack messages that are not on the disk yet",
+  "a list reports the earliest time of messages that the list may lack because they are not on the disk yet",
   async (t) => {
     const time = { nowMs: Date.UTC(2026, 0, 1) };
     let release: (() => void) | undefined;

@@ -14,7 +14,7 @@ import { brittleFiles } from "./brittle-files.ts";
 import { crashedCopy, openStore, testFolder } from "./folder.ts";
 
 const UNSTORED = { header: { noPersist: true, redDot: false } };
-/** Constant clock. As after a clock was set back, only the store makes ids grow. */
+/** Constant clock, so that only the store makes ids grow, as after a clock was set back. */
 const clock = () => Date.UTC(2026, 0, 1);
 
 async function openBrittle(t: Test) {

@@ -8,7 +8,7 @@ const GROUPS = Number(process.env.JINDOU_TEST_GROUPS ?? 800);
 const LISTS = 40;
 /**
  * Number of attempts. An attempt fails if a busy machine delays a single iteration, or if two lists
- * are read in one iteration because the first one needs less than a time slice.
+ * are read in one iteration because the first list needs less than a time slice.
  */
 const ATTEMPTS = 3;
 

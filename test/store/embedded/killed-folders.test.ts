@@ -1,5 +1,5 @@
 // Folders of processes that were killed at random commits are read by another process before they
-// are opened, and none is refused. JINDOU_TEST_FOLDERS sets the number of folders.
+// are opened, and no folder is refused. JINDOU_TEST_FOLDERS sets the number of folders.
 
 import { randomInt } from "node:crypto";
 import { once } from "node:events";

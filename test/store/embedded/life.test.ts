@@ -1,4 +1,4 @@
-// Closing the embedded store while it works: earlier calls are completed, later ones are rejected.
+// Closing the embedded store while it works: earlier calls are completed, later calls are rejected.
 
 import type { ChannelRef } from "../../../src/broker/model.ts";
 import { codeOf, draftOf } from "../../contract/store-fixture.ts";

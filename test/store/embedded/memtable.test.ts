@@ -43,7 +43,7 @@ t.test(
 );
 
 t.test(
-  "a memtable with 2 MiB is flushed after a fifth of the checkpoint interval, a smaller one is not",
+  "a memtable with 2 MiB is flushed after a fifth of the checkpoint interval, and a smaller memtable is not",
   async (t) => {
     for (const [payloadBytes, isFlushed] of [
       [300_000, true],

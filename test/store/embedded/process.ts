@@ -34,7 +34,7 @@ export interface Child {
   readonly process: ChildProcess;
   readonly lines: Line[];
   /**
-   * Resolves with the first line, printed or to be printed, for which `match` returns true.
+   * Resolves with the first line for which `match` returns true, even if it was printed earlier.
    * Resolves with `undefined` if the process ends without such a line.
    */
   line(match: (line: Line) => boolean): Promise<Line | undefined>;

@@ -548,7 +548,7 @@ t.test("no seq is assigned twice if the database is ahead of a shortened WAL", a
     ends.push(statSync(onlyFile(path)).size);
   }
   await store.checkpoint();
-  // The rows reached the disk; the WAL position and the end of the WAL did not.
+  // The rows reached the disk, but the WAL position and the end of the WAL did not.
   const fromTheStart = (meta: Map<string, unknown[]>) =>
     void meta.set("journal", [1, 1, 0, meta.get("journal")?.at(3)]);
   for (const end of [SEGMENT_HEADER_BYTES, ...ends.slice(0, 2)]) {

@@ -115,7 +115,7 @@ t.test("a main session can be ended on a full disk", async (t) => {
 });
 
 t.test(
-  "a session is ended even if the disk cannot be flushed, and the call reports it",
+  "a session is ended even if the disk cannot be flushed, and the call reports the failure",
   async (t) => {
     const { fail, databaseWrites } = brittleDatabase();
     const { directory, store, events } = await startSingleNode(t, {

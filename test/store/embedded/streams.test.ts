@@ -26,7 +26,7 @@ import {
   testFolder,
 } from "./folder.ts";
 
-/** Number of expired streams. It exceeds the number that one step of a sweep removes. */
+/** Number of expired streams, more than one step of a sweep removes. */
 const EXPIRED = 250;
 
 /** Returns calls that post events to a store. */

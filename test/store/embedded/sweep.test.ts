@@ -400,7 +400,7 @@ t.test("logins survive a restart and are removed after their lifetime", async (t
   t.equal(await countIn(t, path, "logins"), 3, "the logins of late, u1 and u2 are left");
 });
 
-t.test("a row that cannot be read does not keep the sweep from removing the others", async (t) => {
+t.test("a row that cannot be read does not keep the sweep from removing other rows", async (t) => {
   const limits = { maxChannelMessages: 5, onError() {} };
   const { path, time, store: opening } = setUp(t, limits);
   const store = await opening;

@@ -1,6 +1,6 @@
-// Messages that are sent to Redis together: how many calls and publications they need, that a
-// failing message does not affect others, and that the messages of a connection keep their order
-// even if calls fail. All tests use the store's `append`.
+// Messages that are sent to Redis together, and the number of calls and publications that they
+// need. A failing message must not affect other messages, and the messages of a connection must
+// keep their order even if calls fail. All tests use the store's `append`.
 
 import t, { type Test } from "tap";
 import { bucketOf } from "../../../src/broker/log-frame.ts";
@@ -249,9 +249,8 @@ async function sendDuring(
 }
 
 /**
- * Returns the messages of a connection that were accepted although an earlier message was rejected
- * and they were sent before that rejection. A retry of the earlier message would be stored after
- * them.
+ * Returns the accepted messages of a connection that were sent after a message that was rejected,
+ * but before its rejection. A retry of the rejected message would be stored after these messages.
  */
 function overtakers({
   accepted,
@@ -449,7 +448,7 @@ t.test("members cannot send to a group that has no record", async (t) => {
   t.equal((await store.append(draft)).refused, "not_subscriber");
 });
 
-t.test("after two switches at once, the event feed does what its switch says", async (t) => {
+t.test("after two concurrent switches, events are written only if the feed is on", async (t) => {
   const own = await startRedis(t);
   const { store } = await openStore(t, own.url);
   for (const order of [

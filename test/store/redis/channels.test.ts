@@ -18,7 +18,7 @@ t.test("channels and members work on a single Redis server", async (t) => {
     oddIds(t, server.url),
   );
 
-  t.test("all members of a large group are listed while others join", async (t) => {
+  t.test("all members of a large group are listed while further users join", async (t) => {
     const { store } = await startControl(t, server.url);
     const uids = Array.from({ length: 12_000 }, (_, i) => `user-${i}`);
     await store.createChannel(group("g"), uids);
@@ -53,7 +53,7 @@ t.test("channels and members work on a single Redis server", async (t) => {
     t.equal(await codeOf(store.addSubscribers(group("g"), ["b"], PERMANENT)), "internal");
   });
 
-  t.test("a change is confirmed only after enough replicas have received it", async (t) => {
+  t.test("a change is confirmed only after the required replicas have received it", async (t) => {
     const missing = new BrokerError("unavailable");
     let replicas: "present" | "absent" = "present";
     const { store } = await startControl(t, server.url, {

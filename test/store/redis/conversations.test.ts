@@ -207,7 +207,7 @@ async function peers(t: Test, url: string): Promise<void> {
   );
 
   t.test(
-    "an import that could not add a personal channel to its users' lists stores no message of it",
+    "an import that could not add a personal channel to its users' lists stores no message of that channel",
     async (t) => {
       const { store, link } = await openStore(t, url);
       const channel = personalChannel("bob");

@@ -1,5 +1,5 @@
 // A Redis that rejects writes, because it is out of memory or lacks the replicas that it requires.
-// Reads continue, also after a reconnect. What frees memory continues on a full Redis.
+// Reads continue, also after a reconnect. Operations that free memory continue on a full Redis.
 
 import { setTimeout as pause } from "node:timers/promises";
 import type { Redis } from "ioredis";
@@ -110,7 +110,7 @@ t.test("a full Redis removes expired logs, deletes logs and releases forks", asy
     t.equal(await store.logHead(free(name)), "missing");
 });
 
-t.test("a full Redis deletes logs beside refused writes, and after a reconnect", async (t) => {
+t.test("a full Redis deletes logs while it refuses writes, and after a reconnect", async (t) => {
   const { node, client } = await start(t);
   const { store } = node;
   for (const name of ["a", "b"]) await store.createLog(free(name), logDraftOf());
@@ -123,7 +123,7 @@ t.test("a full Redis deletes logs beside refused writes, and after a reconnect",
   t.equal(await create(), "unavailable");
 });
 
-t.test("a sweep of a full Redis passes channels of which it removes nothing", async (t) => {
+t.test("a sweep of a full Redis does not fail at channels with nothing to remove", async (t) => {
   const { node, client } = await start(t, { limits: { maxChannelMessages: 100 } });
   const { store, time } = node;
   await store.append(draftOf());

@@ -203,7 +203,7 @@ t.test("a channel's position contains its active and requested streams", async (
 });
 
 t.test(
-  "a channel's position contains at most 1 MiB of streams, and only the end positions of the others",
+  "a channel's position contains at most 1 MiB of streams, and only the end positions of further streams",
   async (t) => {
     const { store } = await openStore(t, server.url);
     const text = "é".repeat(300_000);

@@ -20,7 +20,7 @@ import {
 /** Starts inboxes for a test. */
 export type Start = (t: Test, over?: Partial<InboxOptions>) => Promise<InboxBench>;
 
-/** Returns a command with a `clientMsgNo`, which makes it a retry when it is sent again. */
+/** Returns a command with a `clientMsgNo`. Sending the command a second time is a retry. */
 export const retry = (over: Parameters<typeof commandOf>[0] = {}) =>
   commandOf({ clientMsgNo: "c-1", ...over });
 
@@ -238,7 +238,7 @@ export function halfDone(t: Test, start: Start): void {
   });
 
   t.test(
-    "a command that reached too few replicas is rejected, and its retry is a duplicate",
+    "a command that reached fewer than redis.minReplicas replicas is rejected, and its retry is a duplicate",
     async (t) => {
       let failures = 1;
       const observeReplicas = () => async () => {

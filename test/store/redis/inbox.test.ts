@@ -27,7 +27,7 @@ import {
 import { halfDone, retry, type Start, USERS } from "./inbox-half-done.ts";
 
 const HOUR_MS = HOUR_S * 1000;
-/** More recipients than one script handles. bob is the last one. */
+/** Recipients, more than one script handles. The last recipient is bob. */
 const MANY = [...Array.from({ length: 64 }, (_, i) => `m${i}`), "bob"];
 
 function bounds(t: Test, start: Start): void {
@@ -103,7 +103,7 @@ function bounds(t: Test, start: Start): void {
     t.ok(ttls.ids > HOUR_MS && ttls.ids <= HOUR_MS + 60_000);
   });
 
-  t.test("an inbox remembers for an hour which pending commands were put into it", async (t) => {
+  t.test("an inbox stores the ids of its pending commands for an hour", async (t) => {
     const bench = await start(t);
     const { inbox, link, time } = bench;
     for (let i = 0; i < 96; i++) {
@@ -115,7 +115,7 @@ function bounds(t: Test, start: Start): void {
   });
 
   t.test(
-    "an inbox remembers its newest 1000 commands even if it contains fewer copies",
+    "an inbox stores the ids of its newest 1000 commands even if it contains fewer copies",
     async (t) => {
       const bench = await start(t, { limits: { maxInbox: 5 } });
       const { inbox, link, time } = bench;
@@ -128,7 +128,7 @@ function bounds(t: Test, start: Start): void {
     },
   );
 
-  t.test("a key of the wrong type prevents copies in its inbox, but not in others", async (t) => {
+  t.test("a key of the wrong type prevents copies only in the inbox of that key", async (t) => {
     for (const part of ["inboxSeq", "inbox", "inboxExpiry", "inboxIds"]) {
       const bench = await start(t);
       const { inbox, link } = bench;

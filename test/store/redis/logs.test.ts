@@ -75,7 +75,7 @@ t.test("two nodes that append to one log read equal bytes from it", async (t) =>
 });
 
 t.test(
-  "a read from the offset of a write that Redis lost has the verdict `lost`, whatever is written later",
+  "a read from the offset of a write that Redis lost returns the verdict `lost`, whatever is written later",
   async (t) => {
     const server = await startRedis(t, ["--appendonly", "no"]);
     const prefix = newPrefix();
@@ -130,7 +130,7 @@ t.test("a promoted replica without the library receives it with the first call",
   while ((await replica.client().exists(`${prefix}:{all}:format`)) === 0)
     await new Promise((resolve) => setTimeout(resolve, 10));
   await replica.client().replicaof("NO", "ONE");
-  await replica.client().call("FUNCTION", "FLUSH"); // as if it had not been in sync
+  await replica.client().call("FUNCTION", "FLUSH"); // as if the replica had not been in sync
   await store.createLog(free("old"), draftOf());
   const lost = new Promise<void>((resolve) => link.onChange((isUp) => isUp || resolve()));
   proxy.switchTo(replica.port);
@@ -178,7 +178,7 @@ t.test("a reference whose fork was never created is released after a minute", as
   const { store, link, time } = await startLogNode(t, redis.url);
   const source = free("source");
   await store.createLog(source, draftOf());
-  // Another fork's own reference stays.
+  // The reference of a fork that exists stays.
   await created(store.createLog(free("fork"), draftOf({ origin: forkOf("source") })));
   const [forks = ""] = await redis.client().keys(`${link.keys.prefix}:*logForks:/source`);
   const [bucket = ""] = forks.split("logForks");
@@ -240,7 +240,7 @@ t.test("a log leaves no key after it was deleted or has expired", async (t) => {
   t.same(await logKeys(link), []);
 });
 
-t.test("logs whose sweep fails do not prevent the sweep of others", async (t) => {
+t.test("logs whose sweep fails do not prevent the sweep of other logs", async (t) => {
   const { store, link, time } = await startLogNode(t, redis.url);
   const bucket = logBucket(free("bad0"));
   const pathsOf = (name: string, count: number) => {

@@ -15,7 +15,7 @@ import { openStore } from "./one-store.ts";
 const server = await startRedis(t, ["--appendonly", "yes"]);
 
 t.test(
-  "a clientMsgNo is remembered for the dedupe window, measured by the node's clock",
+  "a retry is recognised for the length of the dedupe window, measured by the node's clock",
   async (t) => {
     const limits = { dedupeWindowS: 10 };
     const { store, time } = await openStore(t, server.url, { limits });

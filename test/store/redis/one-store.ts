@@ -10,7 +10,7 @@ import { createRedisStore, type RedisStore } from "../../../src/store/redis/stor
 import { LOG_LIMITS } from "../../support/log-limits.ts";
 import { redisSettings } from "../../support/redis.ts";
 
-/** Tests send thousands of messages at once, and a busy machine needs seconds for them. */
+/** Timeout of a call. A busy machine needs seconds for thousands of messages sent at once. */
 const TIMEOUT_MS = 10_000;
 
 /** An open store and the parts of its node that tests use. */

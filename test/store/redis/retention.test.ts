@@ -51,7 +51,7 @@ t.test("a sweep removes all expired messages", async (t) => {
   t.equal(await node.store.headSeq("2:g"), 253);
 });
 
-t.test("a channel whose sweep fails does not prevent the sweep of others", async (t) => {
+t.test("a channel whose sweep fails does not prevent the sweep of other channels", async (t) => {
   const node = await openStore(t, server.url);
   const bucket = bucketOf("2:g");
   let other = 0;
@@ -68,7 +68,7 @@ t.test("a channel whose sweep fails does not prevent the sweep of others", async
   await t.rejects(node.store.sweep(), "the failed channel is tried again");
 });
 
-t.test("an event that is written during a trim does not make the trim remove events", async (t) => {
+t.test("an event written during a trim does not cause the trim to remove events", async (t) => {
   const node = await openStore(t, server.url);
   const { store } = node;
   await store.switchFeed(true);

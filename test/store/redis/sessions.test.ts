@@ -1,5 +1,5 @@
-// Sessions on Redis, in addition to the contract: how many calls a node's sessions need, that a
-// session that cannot be confirmed does not affect others, and the events of a refused login.
+// Sessions on Redis, in addition to the contract: the number of calls for a node's sessions, and
+// the events of a refused login. A session that cannot be confirmed must not affect other sessions.
 
 import { randomUUID } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
@@ -100,7 +100,7 @@ async function testFullRedis(t: Test, node: StoreNode, servers: readonly Redis[]
     const quits = await login("quits");
     const device = { uid: quits.session.uid, flag: 0, level, tokenHash: Buffer.from("x") } as const;
     await store.putDevice(device);
-    await setExpiry(node, stays.session, Date.now() + 60_000); // the next confirmation extends it
+    await setExpiry(node, stays.session, Date.now() + 60_000); // a confirmation extends the entry
     await limitMemory(servers, 1_000_000);
     try {
       t.equal(await succeeds(store.putDevice({ ...device, uid: "new" })), false, "Redis is full");
@@ -262,7 +262,7 @@ t.test("sessions that Redis lost are restored when they are confirmed", async (t
 });
 
 t.test(
-  "the logout of a device is remembered even after 150 other sessions have ended",
+  "the logout of a device stays recorded even after 150 other sessions have ended",
   async (t) => {
     const node = await openStore(t, redis.url);
     const { store } = node;

@@ -127,8 +127,8 @@ export interface NodeOptions {
 }
 
 /**
- * Creates a node's store, which is not started. Its link is closed with it. Calls return after
- * `listener` has received their events.
+ * Creates a node's store, which is not started. Closing the store also closes its link. Calls
+ * return after `listener` has received their events.
  */
 export function createNode(
   location: Pick<RedisLocation, "url" | "prefix">,

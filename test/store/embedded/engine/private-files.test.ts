@@ -1,4 +1,4 @@
-// The store's files are readable only by the user who runs it.
+// The store's files are readable only by the user who runs the store.
 
 import { chmodSync, mkdirSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";

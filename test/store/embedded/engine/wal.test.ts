@@ -66,7 +66,7 @@ function openWal(t: Test, over: { segmentBytes?: number; synced?: boolean } = {}
   return { folder, fail, wal, close, problems, lease };
 }
 
-t.test("a closed WAL writes nothing, because its descriptor may be another file's", async (t) => {
+t.test("a closed WAL does not write to another file that has the same descriptor", async (t) => {
   const { folder, wal, close } = openWal(t);
   wal.write(frameOf("a"));
   close();
@@ -270,7 +270,7 @@ t.test(
     while (waiting.length === 0) await turn();
     t.same(answered, [1]);
     t.equal(waiting.length, 1, "one fsync serves all five sends");
-    // A checkpoint between the messages writes only the committed ones.
+    // A checkpoint between the messages writes only the committed messages.
     await store.checkpoint();
     t.same(await seqsIn(store), [1]);
     waiting.shift()?.();
