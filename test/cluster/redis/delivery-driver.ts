@@ -2,6 +2,7 @@
 // All their connections pass through a network that tests can break. Owns the nodes.
 
 import { randomUUID } from "node:crypto";
+import { setTimeout as pause } from "node:timers/promises";
 import { bucketOf } from "../../../src/broker/log-frame.ts";
 import { idCounterOf } from "../../../src/redis/id-counters.ts";
 import type { DeliveryDriver, DeliveryNode } from "../../contract/delivery-fixture.ts";
@@ -43,6 +44,8 @@ export function deliveryDriver(
     async failOver(node, key, { publications, kept }) {
       const link = nodes.get(node)?.link;
       if (link === undefined) throw new Error("the node was not opened by this driver");
+      // A real fail-over takes longer than a millisecond. Within one, an id would be assigned again.
+      await pause(2);
       const [head, log] = ["head", "log"].map((part) => link.keys.channel(part, key)) as [
         string,
         string,
