@@ -71,7 +71,7 @@ async function callNode(command: ClientCommand, argv: readonly string[]): Promis
   const stopping = new AbortController();
   if (command === "watch") onStopSignal(() => stopping.abort());
   // The program that reads the output, such as `head`, may exit before this command. In that case,
-  // an import may not have copied all data.
+  // an import may be incomplete, so it exits with `FAILED`.
   const exitCode = command === "import" && !argv.includes("--dry-run") ? FAILED : undefined;
   for (const stream of [process.stdout, process.stderr])
     stream.on("error", () => process.exit(exitCode));

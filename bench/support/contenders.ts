@@ -133,7 +133,8 @@ export function eachGroupRequest(isKeyed: boolean): Uint8Array {
 }
 
 /**
- * Returns a request that sends a message to an offline user. Each connection has its own sender.
+ * Returns a request that sends a message to an offline user. Each connection has its own sender
+ * and receiver, because `CONNECTION_NUMBER` is part of their ids.
  */
 export function sendRequest(): Uint8Array {
   return httpRequest(

@@ -91,8 +91,8 @@ const SERVERS = {
   },
 
   /**
-   * Subscribes every socket to two topics, which are distributed like the groups of the sessions in
-   * the connections bench.
+   * Subscribes every socket to two topics, as each session of the connections bench belongs to two
+   * groups.
    */
   topics(app: TemplatedApp, answer: Uint8Array): void {
     let opened = 0;

@@ -33,7 +33,9 @@ const uids = Type.Array(uid, {
 });
 
 const CHANNEL = {
-  channel_id: text("Channel id; for a user's channel record, the uid"),
+  channel_id: text(
+    "Channel id. If the event concerns the flags or lists of one user (channel_type 1), the uid of that user",
+  ),
   channel_type: channelType,
 };
 const CHANNEL_EXAMPLE = { channel_id: "lobby", channel_type: 2 };

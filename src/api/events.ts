@@ -38,7 +38,7 @@ const event = Type.Object(
         minimum: 0,
         maximum: MAX_TIME_MS,
         description:
-          "Time of the event in Unix milliseconds. If absent, the time at which the event is accepted",
+          "Time of the event in Unix milliseconds. Absent means the time at which the event is accepted",
       }),
     ),
     id: Type.Optional(

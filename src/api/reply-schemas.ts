@@ -823,10 +823,12 @@ const addresses = {
     description: "Address (host:port) for WKProto over TCP, or empty",
   }),
   ws_addr: Type.String({
-    description: "Address of the node for clients if it begins with ws://, otherwise empty",
+    description:
+      "Address at which clients connect to the node, if that address does not begin with wss://. Otherwise empty",
   }),
   wss_addr: Type.String({
-    description: "Address of the node for clients if it begins with wss://, otherwise empty",
+    description:
+      "Address at which clients connect to the node, if that address begins with wss://. Otherwise empty",
   }),
 };
 

@@ -462,7 +462,7 @@ export type EventRequest = {
     readonly type: string;
     /** Data of the event. Its format depends on the type. Absent means the empty string */
     readonly data?: string | undefined;
-    /** Time of the event in Unix milliseconds. If absent, the time at which the event is accepted */
+    /** Time of the event in Unix milliseconds. Absent means the time at which the event is accepted */
     readonly timestamp?: number | undefined;
     /** Id of the event, chosen by the caller. An event that repeats the id, type, data and timestamp of an earlier event of the stream is a retry and has no effect. If empty or absent, the server creates an id */
     readonly id?: string | undefined;
@@ -610,7 +610,7 @@ export type ChannelCreatedEvent = {
   readonly timestamp: string;
   /** Fields of the event */
   readonly data: {
-    /** Channel id; for a user's channel record, the uid */
+    /** Channel id. If the event concerns the flags or lists of one user (channel_type 1), the uid of that user */
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
@@ -641,7 +641,7 @@ export type ChannelUpdatedEvent = {
   readonly timestamp: string;
   /** Fields of the event */
   readonly data: {
-    /** Channel id; for a user's channel record, the uid */
+    /** Channel id. If the event concerns the flags or lists of one user (channel_type 1), the uid of that user */
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
@@ -672,7 +672,7 @@ export type ChannelDeletedEvent = {
   readonly timestamp: string;
   /** Fields of the event */
   readonly data: {
-    /** Channel id; for a user's channel record, the uid */
+    /** Channel id. If the event concerns the flags or lists of one user (channel_type 1), the uid of that user */
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
@@ -703,7 +703,7 @@ export type ChannelMembersAddedEvent = {
   readonly timestamp: string;
   /** Fields of the event */
   readonly data: {
-    /** Channel id; for a user's channel record, the uid */
+    /** Channel id. If the event concerns the flags or lists of one user (channel_type 1), the uid of that user */
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
@@ -726,7 +726,7 @@ export type ChannelMembersRemovedEvent = {
   readonly timestamp: string;
   /** Fields of the event */
   readonly data: {
-    /** Channel id; for a user's channel record, the uid */
+    /** Channel id. If the event concerns the flags or lists of one user (channel_type 1), the uid of that user */
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
@@ -750,7 +750,7 @@ export type StreamEndedEvent = {
   /** Fields of the event */
   readonly data:
     | {
-        /** Channel id; for a user's channel record, the uid */
+        /** Channel id. If the event concerns the flags or lists of one user (channel_type 1), the uid of that user */
         readonly channel_id: string;
         /** 1 personal channel, 2 group channel */
         readonly channel_type: ChannelType;
@@ -1473,9 +1473,9 @@ export type Node = {
 export type Route = {
   /** Address (host:port) for WKProto over TCP, or empty */
   readonly tcp_addr: string;
-  /** Address of the node for clients if it begins with ws://, otherwise empty */
+  /** Address at which clients connect to the node, if that address does not begin with wss://. Otherwise empty */
   readonly ws_addr: string;
-  /** Address of the node for clients if it begins with wss://, otherwise empty */
+  /** Address at which clients connect to the node, if that address begins with wss://. Otherwise empty */
   readonly wss_addr: string;
 };
 
@@ -1488,9 +1488,9 @@ export type RouteList = readonly {
   readonly uids: readonly string[];
   /** Address (host:port) for WKProto over TCP, or empty */
   readonly tcp_addr: string;
-  /** Address of the node for clients if it begins with ws://, otherwise empty */
+  /** Address at which clients connect to the node, if that address does not begin with wss://. Otherwise empty */
   readonly ws_addr: string;
-  /** Address of the node for clients if it begins with wss://, otherwise empty */
+  /** Address at which clients connect to the node, if that address begins with wss://. Otherwise empty */
   readonly wss_addr: string;
 }[];
 

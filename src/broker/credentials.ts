@@ -132,7 +132,7 @@ export function createCredentials(
     return true;
   }
 
-  /** Returns the proof without a promise if the signature has been verified before. */
+  /** Returns the proof directly, not as a promise, if the signature has been verified before. */
   function proveJwt(bearer: Bearer): MaybePromise<Proof> {
     if (jwt === undefined) throw new BrokerError("internal");
     const claims = jwt.verify(bearer.token);

@@ -28,7 +28,7 @@ export const NO_DEMAND: EventDemand = { feed: false, session: false, command: fa
 export interface EventDemandStore {
   /**
    * Sets which events this node writes from now on, provided the feed is on. Before the first call,
-   * the node writes no on-demand events. `switchFeed` on this node also changes `feed`.
+   * the node writes no on-demand events. `switchFeed` on this node also changes `EventDemand.feed`.
    */
   setDemand(demand: EventDemand): Promise<void>;
   /** Records that readers want events of these kinds until `untilMs` (Unix milliseconds). */

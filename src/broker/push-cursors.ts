@@ -34,7 +34,7 @@ interface PushCursorPorts {
 }
 
 const LEASE_NAME = "push";
-/** Number of partitions that are processed at the same time. */
+/** Maximum number of partitions that are processed at the same time. */
 const MAX_IN_FLIGHT = 8;
 /** Maximum number of events in one read. */
 const ROWS = 200;

@@ -81,7 +81,7 @@ export interface Sessions {
 export interface RefreshedToken {
   /** Unix milliseconds at which the token expires. `undefined` if the token is not a JWT. */
   readonly expiresAtMs: number | undefined;
-  /** The same as in `OpenResult`. */
+  /** Rights of the session, as in `OpenResult`. */
   readonly rights: Rights | undefined;
 }
 

@@ -113,7 +113,7 @@ export function createStreams(ports: StreamPorts): Streams {
     try {
       await store.interruptStreams(limits.idleTimeoutMs);
     } catch (error) {
-      ports.onError(error, "Could not end silent streams");
+      ports.onError(error, "Could not interrupt streams that exceeded the idle timeout");
     }
   }
 

@@ -82,7 +82,7 @@ function holds({ is, than }: Comparison, value: number): boolean {
 
 interface Result {
   readonly series: readonly Series[];
-  /** Milliseconds of the period that the samples do not cover yet. */
+  /** Length of the part of the period that the samples do not cover yet, in milliseconds. */
   readonly missingMs: number;
 }
 

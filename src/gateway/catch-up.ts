@@ -461,7 +461,8 @@ export class CatchUps {
       await this.#ports.cluster.barrier();
       for (const snapshot of snapshots) if (snapshot !== undefined) remaining.push(snapshot);
       for (const name of names) isRead.add(streamName(name));
-      // More streams may have ended, or have been shown in replies, during the reads.
+      // During the reads, further streams may have ended, or a reply may have contained the state of
+      // a further stream. These streams must be read, too.
       names = backlog.unread.filter((name) => !isRead.has(streamName(name)));
     } while (names.length > 0);
     const streams = finish(backlog, active, remaining);

@@ -32,8 +32,8 @@ const MAX_COPIES = 100_000;
 const MAX_BYTES = 64 * 1024 * 1024;
 
 /**
- * Minimum size of a published frame that uWebSockets.js writes to each subscriber immediately. For
- * such a frame, a topic saves no work.
+ * Minimum size of a published frame that uWebSockets.js writes to each subscriber immediately. A
+ * topic saves no work for such a frame, compared with sending it to each subscriber.
  */
 const LARGE_FRAME_BYTES = 16 * 1024;
 

@@ -71,7 +71,7 @@ export class Groups {
 
   /**
    * Registers a session that is about to join these groups, and subscribes to their topics. If the
-   * result is not true, the caller must call `listenAll`.
+   * result is or resolves to false, the caller must call `listenAll`.
    */
   subscribe(session: Session, channelIds: readonly string[]): MaybePromise<boolean> {
     return channelIds.length > TOPICS_PER_CALL

@@ -207,8 +207,8 @@ export async function planJoin(
       ? request.candidates
       : request.candidates.filter((id) => session.mayReadGroup(id));
   if (endsSinceMs !== undefined) {
-    // From now on, the backlogs record the ends of streams that arrive live. Earlier ends are read
-    // from the store.
+    // If a stream ends from now on, the backlogs record its end event when it arrives. Earlier ends
+    // are read from the store.
     session.mayMissEnds = true;
     const personal = PERSONAL_CHANNELS.backlogOf(session);
     if (personal !== undefined) personal.mayMissEnds = true;

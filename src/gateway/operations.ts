@@ -67,7 +67,7 @@ export interface OperationPorts extends Pick<OpeningContext, "nodeId" | "clientL
 }
 
 /**
- * Maximum delay of an acknowledgement that is counted in the metrics. Longer delays do not reflect
+ * Maximum acknowledgement delay that the metrics record. Longer delays do not reflect
  * the delivery speed.
  */
 const MAX_RECVACK_DELAY_MS = 3_600_000;

@@ -430,8 +430,9 @@ export const messageIdOf = (frame: Buffer): number => frame.readDoubleBE(10);
 export const messageSeqOf = (frame: Buffer): number => frame.readDoubleBE(18);
 
 /**
- * Returns the id of the channel's message before the one in this frame, or 0 if that id is unknown.
- * Returns `undefined` if the frame does not contain this id, because its topic keeps the order.
+ * Returns the id of the channel's message before the message in this frame, 0 if that id is unknown.
+ * Returns `undefined` if the frame does not contain that id, which only frames on topics without a
+ * fixed order need.
  */
 export function idBeforeOf(frame: Buffer): number | undefined {
   const from = endOfString(frame, MESSAGE_RECORD_AT);

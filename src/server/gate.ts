@@ -39,7 +39,10 @@ const WHILE_IMPORTING: ReadonlySet<string> = new Set([
   "/conversation/channels",
   "/conversation/syncByChannels",
 ]);
-/** Matches the paths of GET calls for clients, which are not served while an import is open. */
+/**
+ * Matches the paths of GET calls that are intended for clients. These calls are refused while an
+ * import is open.
+ */
 const FOR_CLIENTS = /^\/(stream|route)\b/;
 const RETRY_AFTER_S = 5;
 const RETRY_LATER = { "retry-after": `${RETRY_AFTER_S}` };

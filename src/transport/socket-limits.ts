@@ -215,7 +215,10 @@ export class SocketLimits {
     if (this.#silent.delete(place)) place.tally.silent -= 1;
   }
 
-  /** Stops counting a client socket that is now authenticated or closed. Must be called once. */
+  /**
+   * Stops counting a client socket that is now authenticated or closed. Must be called once for each
+   * place that `enter` returned.
+   */
   leave(place: Place): void {
     if (place === UNCOUNTED) return;
     const { tally } = place;

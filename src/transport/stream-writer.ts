@@ -1,6 +1,6 @@
-// Writes the frames of one client socket to its stream. Frames are collected while the owner holds
-// them or while the peer reads slowly. They are then written in pieces, so that the completion of a
-// write shows that the peer is reading.
+// Writes the frames of one client socket to its stream. Frames are queued while the owner has set
+// `isHeld` or while the peer reads slowly. Queued frames are written in pieces, so that the
+// completion of each write shows that the peer is reading.
 
 import type { Socket } from "node:net";
 

@@ -52,8 +52,8 @@ export interface HttpStream {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   /**
-   * Non-empty piece that the peer ignores. It is written when there is no other piece, because
-   * uWebSockets.js drains only on a write.
+   * Non-empty piece that the peer ignores. It is written when no other piece is queued, because
+   * uWebSockets.js sends the rest of its buffer only together with a write.
    */
   readonly filler: string;
   /** Called after the head has been written, unless the peer has disconnected. */
@@ -112,8 +112,8 @@ export interface Connection {
   /** Counts the connection against the limits of `user` instead of its address's limits. */
   authenticated(user: string): void;
   /**
-   * Queues one frame. The frames of a turn are written together at its end, so the frame must not
-   * be changed until then. The peer receives frames in this order:
+   * Queues one frame. The frames of an event-loop turn are written together at the end of the
+   * turn, and the frame must not be changed before that. The peer receives frames in this order:
    *
    * - Frames that are sent keep their order, and frames that are published keep theirs.
    * - A frame sent after a publish arrives after that publication.

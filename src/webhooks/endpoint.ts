@@ -39,8 +39,8 @@ interface EndpointRecord {
    */
   readonly targetHash?: string;
   /**
-   * Time at which the endpoint was last enabled or got a different URL or secret. Earlier failures
-   * do not count.
+   * Time at which the endpoint was last enabled or got a different URL or secret. Failures
+   * before this time are ignored.
    */
   readonly enabledAtMs: number;
   /** Reason why a node has disabled the endpoint. Absent if no node has disabled it. */

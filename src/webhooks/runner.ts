@@ -218,7 +218,10 @@ export class Runner {
       try {
         this.#openReplay(replay, states);
       } catch (error) {
-        this.#ports.onError(error, "The stored state of a replay is damaged; it is not delivered");
+        this.#ports.onError(
+          error,
+          "The stored state of a replay is damaged; the replay is not started",
+        );
       }
   }
 
@@ -521,7 +524,9 @@ export class Runner {
     return this.#sleep(waitMs, (wake) => tail.onNumber(partition, lane.fullAt, wake));
   }
 
-  /** Performs a step of a lane. Events may wait for further events until `fillUntilMs`. */
+  /**
+   * Performs a step of a lane. Until `fillUntilMs`, events that do not fill a request are not sent.
+   */
   async #turn(lane: Lane, partition: number | undefined, fillUntilMs: number) {
     const { tail, isLeaseValid } = this.#ports;
     let notices = 0;

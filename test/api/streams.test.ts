@@ -245,7 +245,7 @@ t.test(
 );
 
 t.test(
-  "the preflight request of a web page for a stream is answered with the headers that a viewer may send",
+  "the reply to a preflight request for a stream lists the headers that a viewer may send",
   async (t) => {
     const api = await startApi();
     const { endpoint } = api;

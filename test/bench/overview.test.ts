@@ -187,7 +187,7 @@ function resultOf(jindou: number): OverviewResult {
 }
 
 t.test(
-  "a difference that is smaller than the spread of the samples is within the noise",
+  "a difference that is smaller than the spread of the samples is reported as noise",
   async (t) => {
     const changes = differences(resultOf(100), resultOf(104));
     t.match(changes, [

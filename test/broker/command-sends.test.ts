@@ -109,27 +109,32 @@ t.test(
   },
 );
 
-t.test("a sender is charged only for the copies of a command that is stored", async (t) => {
-  const { messages } = await startNode(t);
-  let charged = 0;
-  const copyLimit = {
-    requirePaid() {},
-    admit(copies: number) {
-      charged += copies;
-    },
-    refund() {
-      charged = 1; // only the first command is stored
-    },
-  };
-  const command = { ...input({ payload: COMMAND, clientMsgNo: "c1", origin: "s1" }), copyLimit };
-  await messages.send(command);
-  t.equal(charged, 1);
-  await messages.send(command);
-  t.equal(charged, 1, "a retry");
-  const other = Buffer.from('{"type":99,"cmd":"other","param":{}}');
-  await t.rejects(messages.send({ ...command, payload: other }), { code: "client_msg_no_reused" });
-  t.equal(charged, 1, "another payload");
-});
+t.test(
+  "a sender is charged for the copies of a command only if the command is stored",
+  async (t) => {
+    const { messages } = await startNode(t);
+    let charged = 0;
+    const copyLimit = {
+      requirePaid() {},
+      admit(copies: number) {
+        charged += copies;
+      },
+      refund() {
+        charged = 1; // only the first command is stored
+      },
+    };
+    const command = { ...input({ payload: COMMAND, clientMsgNo: "c1", origin: "s1" }), copyLimit };
+    await messages.send(command);
+    t.equal(charged, 1);
+    await messages.send(command);
+    t.equal(charged, 1, "a retry");
+    const other = Buffer.from('{"type":99,"cmd":"other","param":{}}');
+    await t.rejects(messages.send({ ...command, payload: other }), {
+      code: "client_msg_no_reused",
+    });
+    t.equal(charged, 1, "another payload");
+  },
+);
 
 t.test("the list of members is not read when a command is refused", async (t) => {
   const { channels, store } = await startNode(t);

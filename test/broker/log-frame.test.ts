@@ -70,7 +70,7 @@ t.test("the check of a frame is its CRC XOR the previous check rotated by 5 bits
   t.equal(nextCheck(0xffff_ffff, 0xffff_ffff), 0);
 });
 
-t.test("the check of a frame depends on the frames before it", async (t) => {
+t.test("the check value in a frame depends on all earlier frames of the log", async (t) => {
   const later = frameOf(["b"], 1, frameOf(["a"]).check);
   const other = frameOf(["b"], 1, frameOf(["x"]).check);
   t.not(later.check, other.check);

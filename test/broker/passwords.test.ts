@@ -60,7 +60,7 @@ t.test("a hash that is invalid or too costly to check is rejected", async (t) =>
 });
 
 t.test(
-  "checks beyond the concurrency limit wait, and checks beyond the limit of waiting checks are rejected as overloaded",
+  "a password check over the concurrency limit waits in a queue, and is rejected with `overloaded` if the queue is full",
   async (t) => {
     const checker = new PasswordChecker({ maxRunning: 1, maxWaiting: 1 });
     const hash = await hashOf("x");

@@ -629,17 +629,20 @@ function acknowledgements(t: Test, createFixture: FixtureFactory): void {
     t.same(inboxSeqsOf(await readInbox(fixture, "bob")), [1]);
   });
 
-  t.test("only one of several concurrent acknowledgements counts the copy", async (t) => {
-    const fixture = await createFixture(t);
-    await fixture.store.appendCommand(commandOf());
-    const counts = await Promise.all(
-      Array.from({ length: 5 }, () => fixture.store.acknowledgeCommands("bob", [1])),
-    );
-    t.equal(
-      counts.reduce((sum, count) => sum + count),
-      1,
-    );
-  });
+  t.test(
+    "if several concurrent calls acknowledge the same copy, only one of them includes it in its count",
+    async (t) => {
+      const fixture = await createFixture(t);
+      await fixture.store.appendCommand(commandOf());
+      const counts = await Promise.all(
+        Array.from({ length: 5 }, () => fixture.store.acknowledgeCommands("bob", [1])),
+      );
+      t.equal(
+        counts.reduce((sum, count) => sum + count),
+        1,
+      );
+    },
+  );
 }
 
 /** Tests of expiry, for drivers whose stores read the time from the fixture's clock. */

@@ -185,7 +185,7 @@ function appending(t: Test, driver: LogDriver): void {
     },
   );
 
-  t.test("a read of the tail returns no frames", async (t) => {
+  t.test("a read that starts at the tail of a log returns no frames", async (t) => {
     const { store } = await driver.open(t);
     await created(store.createLog(NAME, draftOf()));
     t.strictSame((await read(store, NAME)).pieces, [], "the log is empty");

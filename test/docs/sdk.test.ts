@@ -125,7 +125,7 @@ server.closeAllConnections();
   ]);
 });
 
-t.test("the tables in docs/sdk.md have the fields of the exported types", async (t) => {
+t.test("the tables in docs/sdk.md list the fields of the exported types", async (t) => {
   const page = section(readPage("docs/sdk.md"), "## Events and their fields");
   const api = readPage("src/client/api.ts");
   const model = readPage("src/broker/model.ts");

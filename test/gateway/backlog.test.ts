@@ -99,7 +99,7 @@ t.test("an event of a stream that has ended is not pushed to a joining session",
 });
 
 t.test(
-  "a stream that ends while its events are withheld is still pushed up to its end",
+  "if a stream ends while its events are withheld, the rest of its text and its end are pushed",
   async (t) => {
     const alice = joiner();
     const g = new Group("g", fanOutTurns());

@@ -124,7 +124,7 @@ t.test(
 );
 
 t.test(
-  "missed commands are pushed once, and in order if the session received a live command earlier",
+  "missed commands are pushed once, and in order if the session had received a live command before them",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);

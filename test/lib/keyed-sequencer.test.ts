@@ -76,15 +76,18 @@ t.test("a rejected preparation rejects only its own call, after the earlier call
   ]);
 });
 
-t.test("a call continues after an earlier preparation was rejected", async (t) => {
-  const sequencer = new KeyedSequencer();
-  const first = gate<number>();
-  const failing = sequencer.enter("a", first.promise);
-  const second = sequencer.enter("a", Promise.resolve(2));
-  first.fail(new Error("first"));
-  await t.rejects(failing, { message: "first" });
-  t.equal(await second, 2);
-});
+t.test(
+  "a call succeeds even if the preparation of an earlier call for the same key was rejected",
+  async (t) => {
+    const sequencer = new KeyedSequencer();
+    const first = gate<number>();
+    const failing = sequencer.enter("a", first.promise);
+    const second = sequencer.enter("a", Promise.resolve(2));
+    first.fail(new Error("first"));
+    await t.rejects(failing, { message: "first" });
+    t.equal(await second, 2);
+  },
+);
 
 t.test("a call of an idle key waits only for its own preparation", async (t) => {
   const sequencer = new KeyedSequencer();

@@ -148,7 +148,7 @@ const SITUATIONS: readonly Situation[] = [
   {
     title: "a certificate that has expired",
     make: (t) => startWithCertificate(t, "expired-cert.pem"),
-    sentence: /^the certificate of Redis has expired .*Renew it, and check the clock/,
+    sentence: /^the certificate of Redis has expired .*Renew the certificate, and check the clock/,
     lasts: true,
   },
   {

@@ -236,7 +236,7 @@ t.test("a read position in a channel without messages is not migrated", async (t
   t.equal(migration.state.status, "completed");
 });
 
-t.test("a folder is not migrated into a Redis that contains other data", async (t) => {
+t.test("a data folder is not migrated into a Redis server that contains other data", async (t) => {
   const { url } = await startRedis(t);
   const [first, second] = [await filledFolder(t), await filledFolder(t)];
   const redis = redisSettings(url);

@@ -312,7 +312,7 @@ for (const [fsync, title] of [
   });
 
 t.test(
-  "a node on a restored copy of the data folder delivers the messages in that copy",
+  "a node that is started on a restored copy of the data folder delivers the messages in that copy to the webhook",
   async (t) => {
     const receiver = await startReceiver(t);
     const sent = new Set<number>();

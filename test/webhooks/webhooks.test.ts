@@ -377,27 +377,30 @@ t.test(
   },
 );
 
-t.test("after feed.gap, a rejected first request is halved until it is accepted", async (t) => {
-  const { store, webhooks } = await startWebhooks(t);
-  const receiver = await startReceiver(t);
-  receiver.reply = () => 503;
-  await webhooks.create({ url: receiver.url, batch: { max: 4, waitMs: 0 } });
-  await store.append(draftOf());
-  await receiver.until(() => receiver.requests.length > 0);
-  await removeEvents(store, 1);
-  for (let at = 0; at < 4; at++) await store.append(draftOf());
-  const before = receiver.requests.length;
-  receiver.reply = ({ events }) => (events.length > 1 ? 422 : 204);
-  await receiver.until(() => receiver.events.length === 5);
-  const [gap, ...others] = receiver.events;
-  t.equal(gap?.type, "feed.gap");
-  t.strictSame(
-    others.map(({ data }) => data.message_seq),
-    [2, 3, 4, 5],
-  );
-  const sizes = receiver.requests.slice(before).map(({ events }) => events.length);
-  t.strictSame(sizes.slice(-7), [4, 2, 1, 1, 2, 1, 1], "each request is sent once");
-});
+t.test(
+  "if the receiver rejects the first batch of events after feed.gap, the batch is halved until every part is accepted",
+  async (t) => {
+    const { store, webhooks } = await startWebhooks(t);
+    const receiver = await startReceiver(t);
+    receiver.reply = () => 503;
+    await webhooks.create({ url: receiver.url, batch: { max: 4, waitMs: 0 } });
+    await store.append(draftOf());
+    await receiver.until(() => receiver.requests.length > 0);
+    await removeEvents(store, 1);
+    for (let at = 0; at < 4; at++) await store.append(draftOf());
+    const before = receiver.requests.length;
+    receiver.reply = ({ events }) => (events.length > 1 ? 422 : 204);
+    await receiver.until(() => receiver.events.length === 5);
+    const [gap, ...others] = receiver.events;
+    t.equal(gap?.type, "feed.gap");
+    t.strictSame(
+      others.map(({ data }) => data.message_seq),
+      [2, 3, 4, 5],
+    );
+    const sizes = receiver.requests.slice(before).map(({ events }) => events.length);
+    t.strictSame(sizes.slice(-7), [4, 2, 1, 1, 2, 1, 1], "each request is sent once");
+  },
+);
 
 t.test("a rejected gap of on-demand events is a failure, and other events arrive", async (t) => {
   const { store, webhooks, restart } = await startWebhooks(t);

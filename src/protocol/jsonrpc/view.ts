@@ -26,7 +26,7 @@ export interface RequestFacts {
 }
 
 export interface View {
-  /** Name of the form. Sessions with the same name share encoded frames. */
+  /** Name of the wire format. Sessions with the same wire format share encoded frames. */
   readonly format: string;
   /** True if clients acknowledge messages and expect unacknowledged messages to be sent again. */
   readonly acknowledges: boolean;

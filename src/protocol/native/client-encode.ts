@@ -11,7 +11,7 @@ type Field = undefined | boolean | number | string | Uint8Array | readonly Field
 
 const NUMBER_BYTES = 9;
 
-/** Returns the frame of an operation. Its memory belongs to the caller. */
+/** Returns the frame of an operation, as a copy that the caller may keep or change. */
 export function encodeOperation(operation: Operation): Uint8Array {
   const { kind, ref } = operation;
   const frame = [CLIENT_OPS[kind], ref, ...fieldsOf(operation)];

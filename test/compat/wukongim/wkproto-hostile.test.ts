@@ -163,18 +163,21 @@ t.test(
   },
 );
 
-t.test("a message with too many ignored packets, such as repeated PINGs, is refused", async (t) => {
-  const sub = Buffer.from("a00100", "hex"); // a SUB packet with a body of one byte
-  for (const bytes of [
-    Buffer.alloc(100_000, 0x70),
-    Buffer.concat(Array.from({ length: 30_000 }, () => sub)),
-  ]) {
-    for (const isAdmitted of [true, false])
-      t.match([...connected().codec.decode(bytes, false, () => isAdmitted)].at(-1), {
-        ...{ code: "malformed_frame", fatal: true },
-      });
-  }
-});
+t.test(
+  "a WebSocket message that contains too many ignored packets, such as repeated PINGs, is refused",
+  async (t) => {
+    const sub = Buffer.from("a00100", "hex"); // a SUB packet with a body of one byte
+    for (const bytes of [
+      Buffer.alloc(100_000, 0x70),
+      Buffer.concat(Array.from({ length: 30_000 }, () => sub)),
+    ]) {
+      for (const isAdmitted of [true, false])
+        t.match([...connected().codec.decode(bytes, false, () => isAdmitted)].at(-1), {
+          ...{ code: "malformed_frame", fatal: true },
+        });
+    }
+  },
+);
 
 t.test("several PINGs in one message are decoded as one PING", async (t) => {
   const { codec } = connected();

@@ -38,7 +38,10 @@ export async function catchUp(sequencer: Sequencer, feed: CatchUpFeed): Promise<
   sequencer.goLive(position.publicationSeq);
 }
 
-/** Sets the position of a sequencer that was created for a received frame or after a loss. */
+/**
+ * Sets the position of a sequencer that was created when a frame arrived, or after the subscription
+ * was lost.
+ */
 export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Promise<void> {
   const position = await positionOf(sequencer, feed);
   if (!sequencer.isNew) return catchUp(sequencer, feed); // another call has set the position

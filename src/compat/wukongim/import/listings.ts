@@ -59,7 +59,7 @@ export interface SourceMessage {
   readonly stream_data?: string;
 }
 
-/** An entry of a slot's log. */
+/** An entry of the log that WuKongIM keeps for one of its slots. */
 interface LogEntry {
   readonly command: string;
   readonly data: Row;

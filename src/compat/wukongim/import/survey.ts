@@ -228,7 +228,7 @@ class Surveyor {
         ...countLines(counts),
         ...tokenLines(counts.users_without_token, examples),
         ...findingLines(findings),
-        "Messages were not read. Their number is the sum of the last message_seq of each channel.",
+        "The survey reads no messages. The number of messages is the sum of the last message_seq of all channels.",
       ],
       json: {
         ...counts,

@@ -142,7 +142,10 @@ interface CachedRecv {
   readonly recv: EncryptedRecv;
 }
 
-/** Newest RECV packet for an encrypted connection, by protocol version. */
+/**
+ * Newest RECV packet of each protocol version. All encrypted connections share it, so that only the
+ * payload and the signature are computed for each connection.
+ */
 type CachedRecvs = Map<number, CachedRecv>;
 
 class WkprotoCodec implements Codec {

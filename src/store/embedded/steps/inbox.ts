@@ -142,7 +142,11 @@ export class Inbox implements InboxStore {
       const record = tables.commands.get(command); // `undefined` if it is being removed
       return record && decodeRecord(record).message;
     };
-    return ifReadable(read, "Could not read a command, so it is left out of its inboxes", onError);
+    return ifReadable(
+      read,
+      "Could not read a stored command; reads of its recipients' inboxes skip it",
+      onError,
+    );
   }
 
   newestSeq(uid: string): number {

@@ -114,7 +114,10 @@ export interface ProducerState {
   readonly seenMs: number;
 }
 
-/** A log expires `EXPIRY_WINDOWS` times its time to live after its last stored use. */
+/**
+ * Factor applied to a log's time to live. The log expires when this multiple of its time to live has
+ * passed since its last stored use.
+ */
 const EXPIRY_WINDOWS = 1.25;
 /**
  * A use is stored only if more than this fraction of the time to live has passed since the last

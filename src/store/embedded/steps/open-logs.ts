@@ -194,7 +194,7 @@ export class OpenLogs {
     this.#dirty.delete(log.number);
   }
 
-  /** Drops the head of a log that will no longer change. */
+  /** Removes the head of a log from memory, because the log will no longer change. */
   forget(log: OpenLog): void {
     if (this.#byName.get(log.text) === log) this.#byName.delete(log.text);
   }
@@ -471,8 +471,8 @@ export class OpenLogs {
 }
 
 /**
- * Returns false if the head need not be kept in memory, because the log has been removed or belongs
- * to a channel's ended stream.
+ * Returns false if the log has been removed or belongs to an ended stream of a channel. The head of
+ * such a log need not be kept in memory.
  */
 function mayChange({ text, assigned }: OpenLog): boolean {
   const isEnded = assigned.closed !== undefined && logNameOf(text).kind === "channel";

@@ -45,7 +45,8 @@ export class UnreadCounter {
 
   /**
    * Returns the highest read position, at least `lowest`, that leaves at least `unread` messages
-   * unread. If fewer messages after `lowest` can be unread, the position leaves all of them unread.
+   * unread. If fewer than `unread` messages after `lowest` count as unread, the position leaves
+   * all of these messages unread.
    */
   positionOf(state: ChannelState, unread: number, lowest: number): number {
     const expiring = this.#expiring(state, lowest);

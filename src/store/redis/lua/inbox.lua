@@ -141,10 +141,9 @@ local function drop_oldest(inbox, sender)
   return redis.call('XDEL', inbox.copies, seq .. '-0')
 end
 
--- Drops the oldest copy that a backend sent, in an inbox that also contains copies from users. This
--- is the oldest copy of the inbox if that copy has no sender, else the oldest backend copy in
--- `order`. If no backend sent a copy, drops a copy of `victim`. Returns the number of dropped
--- copies.
+-- Makes room for a copy from a backend in an inbox that also contains copies from users. Drops the
+-- oldest copy of the inbox if a backend sent it, else the oldest backend copy in `order`. If `order`
+-- has no backend copy, drops a copy that `victim` sent. Returns the number of dropped copies.
 local function drop_backend(inbox, victim)
   local oldest = redis.call('XRANGE', inbox.copies, '-', '+', 'COUNT', 1)[1][1]
   local seq, prefix = string.match(oldest, '^%d+'), order_prefix('')

@@ -43,7 +43,10 @@ const SINCE = loadScript(lua("members_since"), ...MEMBERS);
 /** Maximum number of members that one script reads. More members are read in pages. */
 const MAX_READ_AT_ONCE = 5000;
 const PAGE = 1000;
-/** Number of removed members that one script cleans up. This takes about a millisecond. */
+/**
+ * Maximum number of replaced members whose data one call of the script removes. A full call takes
+ * about a millisecond.
+ */
 const PIECE = 1000;
 /** Argument that makes `channel_facts.lua` check whether the channel has any members. */
 const WITH_ANY = "1";

@@ -63,7 +63,7 @@ export function createRedisStreams(
   const channelOrder = new KeyedSequencer();
   let reliableSinceMs = steadyClock();
   /**
-   * For each bucket, the time (on `steadyClock`) of the last producer's call or interruption that
+   * Time (on `steadyClock`), by bucket, of the last call of a producer, or interruption, that
    * failed with a transient error.
    */
   const failedMs: number[] = [];
