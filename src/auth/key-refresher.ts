@@ -75,7 +75,7 @@ export class KeyRefresher {
   /**
    * Begins to read the source. Resolves without waiting for this read if the copy has usable keys
    * that are not older than `maxStaleS`. Otherwise, resolves after the read. If the read fails, the
-   * node starts without usable keys.
+   * node starts without usable keys in this case.
    */
   async start(): Promise<void> {
     try {

@@ -33,7 +33,10 @@ export interface Restrictions {
 export interface ConnectHook {
   /** Names of the handshake headers that the hook needs, in lower case. */
   readonly headers: readonly string[];
-  /** Throws `refused_by_hook`, or `overloaded` if the queue of waiting logins is full. */
+  /**
+   * Throws `refused_by_hook`. Throws `overloaded` if too many logins, of all users or of this user,
+   * wait for the hook.
+   */
   ask(attempt: ConnectAttempt): Promise<Restrictions>;
 }
 
@@ -51,8 +54,8 @@ export interface SendHook {
   /**
    * Returns the payload that replaces the message's payload, or `undefined` if the payload is not
    * replaced. `faultOf` returns the reason why the hook's payload is not valid, or `undefined` if
-   * it is valid. Throws `refused_by_hook`, or `overloaded` if the queue of waiting messages is
-   * full.
+   * it is valid. Throws `refused_by_hook`. Throws `overloaded` if too many messages, of all users
+   * or of this user, wait for the hook.
    */
   ask(
     message: HookedMessage,

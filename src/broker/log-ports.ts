@@ -196,7 +196,7 @@ export interface LogRange {
  *              reader has reached the end of the log if `next` equals `head.tail`
  *     missing  there is no such log
  *     deleted  the log was deleted or has expired, but forks of it still exist
- *     lost     the log has no such offset, because it is shorter or has different frames
+ *     lost     the log has no such offset, because it is shorter or has different frames before it
  */
 export type LogRead =
   | {

@@ -324,7 +324,7 @@ export interface Conversation {
   /** Number of visible messages with a red dot after `readSeq`. 0 in a large group. */
   readonly unread: number;
   /**
-   * Last seq that is hidden from the user because the user deleted the conversation. 0 if no seq is
+   * Last seq that is hidden from the user because the conversation was deleted. 0 if no seq is
    * hidden for this reason.
    */
   readonly deletedSeq: number;

@@ -50,8 +50,8 @@ export interface UserStore {
    * no device was registered. A device without a token is logged out: its main session can no
    * longer be continued or confirmed, even if it was offline, and its secondary sessions cannot be
    * confirmed for at least a day. The logout also sets `revokedS`, and a later call with a token
-   * keeps that value. A device without a token is removed once every JWT that was issued before the
-   * logout has expired, but no earlier than `LOGOUT_TTL_MS` after the logout.
+   * keeps that value. A device without a token is removed once no JWT that was issued before the
+   * logout can still be valid, but no earlier than `LOGOUT_TTL_MS` after the logout.
    */
   putDevice(device: Omit<Device, "revokedS">): Promise<Device | undefined>;
   /**
@@ -402,7 +402,7 @@ export interface InboxStore {
  *     unread  moves the read position so that `unread` messages are unread, or all messages if
  *             there are fewer
  *     delete  hides all messages through `seq` and marks them as read. If `seq` is
- *             absent, hides all messages
+ *             absent, hides all messages and marks them as read
  */
 export type ConversationChange =
   | { readonly kind: "read"; readonly seq: number }
@@ -652,7 +652,7 @@ export interface StreamStore {
    * returns `done`.
    *
    * Throws `too_large` if the stream would exceed its maximum size, and `overloaded` if this node's
-   * active streams have reached their memory limit.
+   * active streams would exceed their memory limit.
    */
   streamEvent(draft: StreamDraft): Promise<StreamResult>;
   /**
@@ -1289,8 +1289,9 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
   /**
    * Does the first half of `listen`. When the call resolves, this node receives every event that is
    * published from then on. However, the events may reach the listener only after `listen` has
-   * resolved. In place of stored messages, the listener may receive only a `HeadEvent`. Resolves to
-   * true if the events already reach the listener, so that `listen` has nothing left to do.
+   * resolved. In place of stored messages and stream events, the listener may receive only a
+   * `HeadEvent`. Resolves to true if the events already reach the listener, so that `listen` has
+   * nothing left to do.
    */
   subscribe(...topics: readonly Topic[]): MaybePromise<boolean>;
   /** Unsubscribes after a delay, so that subscribing again soon is free. */

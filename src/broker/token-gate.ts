@@ -65,8 +65,8 @@ export class TokenGate {
   /** Many signatures from one client must not displace users, so signatures are kept separately. */
   readonly #verifiedSignatures: VerifiedPairs;
   /**
-   * Running and waiting checks. The key is the pair if `#mayFail` returns true for the bearer,
-   * otherwise the network.
+   * Checks that are running or waiting, except slowed-down checks. The key is the pair if
+   * `#mayFail` returns true for the bearer, otherwise the network.
    */
   readonly #checks = new Map<string, Checks>();
 

@@ -45,7 +45,7 @@ interface UnreachedPorts {
 
 /**
  * The events to write for a message. `events` is empty if the message needs no event (see
- * `PushRule`), or if the message no longer exists.
+ * `PushRule`), if it no longer exists, or if its channel cannot be read.
  */
 export interface Decision {
   readonly row: EventRow;

@@ -41,7 +41,7 @@ interface Append extends Deferred {
 
 const BEGINNING = "-1";
 const JSON_TYPE = "application/json";
-/** Maximum time without data on a live connection. A server sends data at least every 60 s. */
+/** Maximum time without bytes on a live connection. A server sends bytes at least every 60 s. */
 const MAX_SILENCE_MS = 75_000;
 /** Minimum duration of a live call without new records. A shorter call counts as failed. */
 const MIN_WAIT_MS = 1000;

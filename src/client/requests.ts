@@ -34,7 +34,7 @@ export class Calls {
     this.#limits = limits;
   }
 
-  /** Sends a request. `repeat`, if set, sends a request that has waited or was sent before. */
+  /** Sends a request. `repeat` sends it if it has waited for a connection or was sent before. */
   readonly call = async <K extends RequestKind>(
     request: Request<K>,
     seen?: (reply: ReplyTo<K>) => void,

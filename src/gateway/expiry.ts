@@ -54,8 +54,8 @@ export class CredentialExpiry {
 
   /**
    * Schedules the notification that the session expires soon, and the end of the session at
-   * `expiresAtMs` (Unix milliseconds) plus the tolerance. A refresh of the token replaces this
-   * schedule.
+   * `expiresAtMs` (Unix milliseconds) plus the grace time (see `#endAfter`). A refresh of the
+   * token replaces this schedule.
    */
   start(session: Session, expiresAtMs: number): void {
     if (session.ended !== undefined) return;

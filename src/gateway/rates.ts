@@ -227,7 +227,7 @@ export class ConnectionRate implements Rate {
     this.#own = new TokenBucket(limits.connection, clock());
   }
 
-  /** Charges a frame and returns 0. If the frame is refused, returns the milliseconds to wait. */
+  /** Charges a frame, even if it is refused. Returns 0, or the milliseconds to wait if refused. */
   frame(bytes: number, nowMs: number): number {
     return this.take(frameCost(bytes), nowMs);
   }
@@ -399,7 +399,7 @@ export class Admission {
 export class UserRates {
   readonly limits: WorkLimits;
   readonly #users = new Map<string, UserRate>();
-  /** Users without a session, in the order in which they left or were last checked. */
+  /** Users without a session, in the order in which they were added or last checked. */
   readonly #absent = new LinkedMap<string, UserRate>();
 
   constructor(limits: WorkLimits) {
@@ -488,7 +488,7 @@ export function createReadBudget(rates: UserRates, maxBytes: number, clock: Cloc
 }
 
 /**
- * Size up to which a connection's first frame is not charged, because opening the connection costs
+ * Size up to which a frame before the login is not charged, because opening the connection costs
  * more than such a frame.
  */
 export const SMALL_GREETING_BYTES = 8192;

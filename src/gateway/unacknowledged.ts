@@ -1,6 +1,6 @@
 // Stored messages that were pushed to a client but have not been acknowledged yet, for wire formats
 // whose clients rely on resending [WKProto RECVACK]. The limits affect only resending. A message
-// that exceeds a limit was still pushed once, and stays in the history or the inbox. A message is
+// that a limit removes was still pushed once, and stays in the history or the inbox. A message is
 // added for each recipient, so adding must be very cheap.
 
 import type { Push } from "../protocol/protocol.ts";

@@ -135,7 +135,7 @@ export class MoveTarget {
     this.#calls = new Semaphore(Math.min(MAX_CALLS, share));
   }
 
-  /** False after a write has failed, because the write may still reach its server. */
+  /** False after a call in `write` has failed, because the call may still reach its server. */
   get isAnswered(): boolean {
     return this.#isAnswered;
   }

@@ -59,7 +59,7 @@ export interface MoveEvents
 
 export interface OtherMove extends MoveProgress {
   /**
-   * Error of the last attempt, or a message that the migration is abandoned. `undefined` if the
+   * Error of the last attempt, or a message about the abandoned migration. `undefined` if the
    * last attempt did not fail and the migration is not abandoned.
    */
   readonly lastErr: string | undefined;

@@ -47,7 +47,7 @@ export class LogOutput {
   write(line: string): void {
     const bytes = Buffer.byteLength(line);
     if (this.#isDropping || this.#queuedBytes + bytes > MAX_QUEUED_BYTES) {
-      // Dropping ends after a write. An empty queue is never written, so dropping must not begin.
+      // Only a write ends dropping. An empty queue is never written, so dropping must not begin.
       this.#isDropping = this.#queuedBytes > 0;
       this.#dropped++;
       return;

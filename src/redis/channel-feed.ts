@@ -15,7 +15,7 @@ export interface StreamTail {
 
 /** State of a channel, read in one atomic step. */
 export interface ChannelPosition {
-  /** Number of the channel's newest publication, or 0 if nothing was published. */
+  /** Number of the channel's newest publication, or 0 if nothing was published or imported. */
   readonly publicationSeq: number;
   /** Seq of the channel's newest message, or 0 if no message was ever stored. */
   readonly headSeq: number;
@@ -61,7 +61,7 @@ export interface ChannelFeed extends Pick<StreamStore, "stream"> {
    * active streams are in `otherStreams`.
    */
   positions(keys: readonly ChannelKey[]): Promise<ReadonlyMap<ChannelKey, ChannelPosition>>;
-  /** Returns the number of the channel's newest publication, or 0 if nothing was published. */
+  /** Returns the number of the newest publication, or 0 if nothing was published or imported. */
   publicationSeqOf(key: ChannelKey): Promise<number>;
   messages(key: ChannelKey, range: HistoryRange): Promise<HistorySlice>;
   /** Returns the user's personal channels with messages since about `sinceMs`. */

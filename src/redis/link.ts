@@ -314,8 +314,8 @@ export class RedisLink {
   }
 
   /**
-   * Returns the reason why all calls, or all sends, are rejected. Returns "" if calls and sends are
-   * accepted, or if the reason is unknown.
+   * Returns the reason why all calls, or all sends, are rejected. Returns "" if some calls and
+   * some sends are accepted, or if the reason is unknown.
    */
   #publicReason(): string {
     if (this.#status === "up") return this.isCluster ? "" : (this.#shortfall?.publicMessage ?? "");

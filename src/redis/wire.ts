@@ -430,7 +430,7 @@ export const messageIdOf = (frame: Buffer): number => frame.readDoubleBE(10);
 export const messageSeqOf = (frame: Buffer): number => frame.readDoubleBE(18);
 
 /**
- * Returns the id of the channel's message before the message in this frame, 0 if that id is unknown.
+ * Returns the id of the channel's message before the message in this frame, 0 if it is unknown.
  * Returns `undefined` if the frame does not contain that id, which only frames on topics without a
  * fixed order need.
  */

@@ -152,7 +152,7 @@ function readBuiltPage(path: string): Promise<Uint8Array> {
 }
 
 /**
- * Host name with which a page on this machine reaches a listener, by the host that the listener is
+ * Host with which a page on this machine reaches a listener, by the host that the listener is
  * bound to.
  */
 const LOCAL_NAMES: ReadonlyMap<string, string> = new Map([

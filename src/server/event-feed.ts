@@ -24,8 +24,8 @@ export class EventFeedKeeper {
   readonly #needed: NeededEvents;
 
   /**
-   * Events after the positions returned by `needed` are kept until the feed is larger than
-   * `events.maxBytes`.
+   * Events after the positions returned by `needed` are kept until the feed, or the on-demand
+   * events in it, exceed their size limit (see `events.maxBytes`).
    */
   constructor(
     node: Pick<Node, "config" | "store" | "metrics" | "logger" | "drivers">,

@@ -1,5 +1,5 @@
 // Creates the listeners of a node. Backends and clients have one listener each, or share one
-// listener. Clients that use WKProto over TCP have their own listener. Keeps no state.
+// listener. `api.compatListen` and WKProto over TCP have separate listeners. Keeps no state.
 
 import { PacketFramer } from "../compat/wukongim/wkproto/framer.ts";
 import { WKPROTO } from "../compat/wukongim/wkproto/wkproto.ts";

@@ -7,7 +7,7 @@ import type { ConversationRange, ConversationSelection } from "../broker/ports.t
 
 export interface NewestMessage {
   readonly key: ChannelKey;
-  /** Upper bound on the ids of the channel's visible messages. 0 if no message is visible. */
+  /** Upper bound on the ids of the channel's visible messages. 0 if the channel has no message. */
   readonly id: number;
 }
 

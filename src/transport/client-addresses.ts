@@ -40,7 +40,7 @@ export class ClientAddresses {
 
   /**
    * Returns the address of a connection's client. `proxied` is the address in the connection's
-   * PROXY header, or `""` if the header is absent.
+   * PROXY header, or `""` if there is no such address.
    */
   ofConnection(peer: string, proxied: string): string {
     return this.isProxy(peer) ? this.#client(peer, [proxied]) : peer;

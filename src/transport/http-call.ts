@@ -288,9 +288,8 @@ export class HttpCall implements HttpRequest {
   /**
    * Returns the function that writes a reply to HEAD. If the server would close the connection
    * after a GET, the reply asks the client to close it, because uWebSockets.js cannot close a
-   * connection after a reply without a Content-Length. After a PROXY header, or if the connections
-   * that wait for such a close exceed their share of the address's limit, the server writes a
-   * Content-Length of 0 and closes the connection.
+   * connection after a reply without a Content-Length. After a PROXY header, or if `allowLateClose`
+   * returns false, the server writes a Content-Length of 0 and closes the connection.
    */
   #headWriter(res: DriverResponse, write: WriteReply): typeof writeHeadReply {
     if (this.#isolation !== "none") return writeHeadReplyAndClose;

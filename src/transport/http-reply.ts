@@ -48,8 +48,8 @@ export const writeReplyAlone: WriteReply = (res, reply) => {
 };
 
 /**
- * Writes a reply to HEAD, without a Content-Length. After a reply with a Content-Length,
- * uWebSockets.js would drop the next request.
+ * Writes a reply to HEAD, without a Content-Length. After a reply to HEAD with a
+ * Content-Length, uWebSockets.js would drop the next request.
  */
 export function writeHeadReply(res: DriverResponse, reply: HeadReply, keepAlive?: string): void {
   writeHead(res, reply, keepAlive);

@@ -1,5 +1,5 @@
 // Checks the TLS files and the address to listen on with Node.js, because uWebSockets.js rejects
-// them without a reason. Keeps no state and no secrets.
+// them without reporting the reason. Keeps no state and no secrets.
 
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:net";

@@ -371,7 +371,7 @@ export class Runner {
 
   /**
    * Returns the gap after a position. If a gap after the position has already been announced, the
-   * result covers only the events that were lost since that announcement.
+   * result's `event` covers only the events that were lost since that announcement.
    */
   async #gapAfter({ replay, gaps }: LaneSet, partition: number, after: Position) {
     const { types, channels } = this.#endpoint.settings;

@@ -624,7 +624,7 @@ class WebhookDispatch implements WebhookService {
           (endpoint) =>
             isActive(endpoint) && endpoint.enabledAtMs === enabledAtMs
               ? { ...endpoint, disabledReason: reason }
-              : { refusal: "webhook_not_found" }, // the endpoint was changed, and stays enabled
+              : { refusal: "webhook_not_found" }, // the endpoint was changed meanwhile
         );
         if (!("refusal" in disabled)) this.#ports.onDisabled(id, reason);
       },

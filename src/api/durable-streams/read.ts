@@ -226,7 +226,7 @@ class LongPoll {
 
 /**
  * Returns true if the frames contain records for readers. The start of a channel's stream contains
- * no records.
+ * no such records.
  */
 function hasRecords(pieces: readonly Uint8Array[], contentType: string): boolean {
   return pieces.length > 0 && recordsInPieces(pieces, contentType).length > 0;

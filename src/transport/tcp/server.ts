@@ -28,7 +28,7 @@ const TICK_MS = 1000;
 interface Arrival {
   readonly socket: Socket;
   readonly peer: string;
-  /** Address in the PROXY header, or `""` if there is no header. */
+  /** Address in the PROXY header, or `""` if there is no such address. */
   proxied: string;
   /** Releases the slot that `SocketLimits` counts for a connection without a request. */
   readonly release: () => void;

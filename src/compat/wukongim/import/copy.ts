@@ -37,7 +37,7 @@ const PROGRESS_MS = 5000;
 interface CopyOptions {
   readonly source: SourceOptions;
   readonly target: TargetOptions;
-  /** True if the pass also compares unread counts and then closes the import. */
+  /** True if the pass also compares unread counts and may then close the import. */
   readonly isLast: boolean;
   /** True if the whole history is compared, and not only the messages that this pass stores. */
   readonly comparesAll: boolean;

@@ -13,7 +13,7 @@ const RETRY_MS = 500;
 
 export interface SourceOptions {
   readonly url: URL;
-  /** `managerToken` of the server, or "" if the server needs no token. */
+  /** `managerToken` of the server, or "" if no token is set. */
   readonly token: string;
   readonly rowsPerSecond: number;
   /** Milliseconds before a failed call is first retried. The default is 500. */

@@ -1,7 +1,7 @@
 // The queue of calls that write to the WAL. The calls of one event-loop turn form one batch (up to
-// MAX_BATCH_CALLS and MAX_BATCH_BYTES), which is written as one frame. With `durability = disk`,
-// the next batch is written only after the previous batch is on the disk. A call must never be
-// committed before it is durable, and the order of calls must never change.
+// MAX_BATCH_CALLS calls and about MAX_BATCH_BYTES bytes), which is written as one frame. With
+// `durability = disk`, the next batch is written only after the previous batch is on the disk. A
+// call must never be committed before it is durable, and the order of calls must never change.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { diskFull, isDiskFull } from "./disk-space.ts";

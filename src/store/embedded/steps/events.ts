@@ -65,8 +65,8 @@ export function createEvents({ tables, events, appends, onError }: EventPorts): 
   }
 
   /**
-   * Returns up to `ROWS_PER_STEP` rows in which all events are older than `beforeMs` and not after
-   * the partition's position in `held`.
+   * Returns up to `ROWS_PER_STEP` rows in which all events are older than `beforeMs` and, if `held`
+   * is set, not after the partition's position in `held`.
    */
   function oldRows(rowsOf: EventRows, { beforeMs, held }: EventLimits): readonly StoredEvents[] {
     const rows: StoredEvents[] = [];
@@ -131,7 +131,7 @@ export function createEvents({ tables, events, appends, onError }: EventPorts): 
     feedSwitch: async () => events.switch,
 
     async switchFeed(isOn) {
-      // The feed can be turned off on a full disk, because no further events are written then.
+      // The feed can be turned off on a full disk, because later steps then emit no events.
       const purpose = isOn ? "store" : "reclaim";
       await persist(tables, () => events.putSwitch(isOn), purpose);
       events.setOn(isOn);

@@ -86,7 +86,7 @@ export class LiveStream {
   readonly #view: StreamView;
   /**
    * Number of UTF-16 code units of text before each assigned event. Has no entries for events that
-   * viewers are never shown.
+   * follow the cut (see `StreamView.cutIndex`).
    */
   readonly #offsets: number[] = [];
   #assigned = 0;

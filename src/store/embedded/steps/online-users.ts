@@ -14,7 +14,7 @@ import type { Emit, EventOutbox } from "./event-outbox.ts";
 import { userLock } from "./users.ts";
 
 const VERSION = 1;
-/** Maximum number of entries of `#left`. A walk over all rows finds the users without an entry. */
+/** Size of `#left` above which `left` drops the oldest entry. A walk over rows finds its user. */
 const MAX_LEFT = 100_000;
 const ROWS_PER_STEP = 500;
 

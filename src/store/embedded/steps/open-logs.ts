@@ -496,7 +496,7 @@ function emptyRun({ position, check }: LogOffset): FrameRun {
 }
 
 /**
- * Returns the part of the run that begins at the offset, or `undefined` if no frame of the run ends
+ * Returns the part of the run that begins at the offset, or `undefined` if no frame begins or ends
  * at the offset.
  */
 function runAfter(run: FrameRun, offset: LogOffset): FrameRun | undefined {

@@ -193,7 +193,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     const isBanned = devices.isBanned(session.uid);
     const reason = isBanned ? "banned" : endedByDevice(session, device);
     if (reason !== undefined) {
-      await evict(session, reason); // need not be durable, because the ban or token is stored
+      await evict(session, reason); // need not be durable, because the ban or device is stored
       return { kind: "refused", reason };
     }
     if (find(session) !== undefined) return { kind: "confirmed" };

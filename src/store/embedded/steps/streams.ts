@@ -98,7 +98,7 @@ export function createStreams(ports: StreamPorts): StreamStore & ChannelLogStore
 
     /**
      * Interrupts silent streams even if the memtable is full, because this frees memory. Ends no
-     * stream if a call found the disk full within the last `silentMs` milliseconds, because events
+     * stream if this method found the disk full within the last `silentMs` ms, because events
      * of the silent producers may have been rejected.
      */
     async interruptStreams(silentMs) {

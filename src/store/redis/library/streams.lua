@@ -9,7 +9,7 @@
 -- users are missing if they are in other slots. In that case, the caller must publish to them.
 --
 -- Reply of each operation, unless its comment describes another reply
---   verdict u8, state of the stream u8 (index in STREAM_STATES plus 1, 0 without a stream), refusal
+--   verdict u8, state of the stream u8 (index in STREAM_STATES plus 1, 0 if not reported), refusal
 --   u8 (0 unless the verdict is STREAM_REFUSED); or, if the caller must send publications, a list:
 --   1  these bytes
 --   2  if a stream has ended, its member of `activeStreams`, else ''. The caller must remove this

@@ -107,7 +107,7 @@ local function lasting_count(state, first)
   return state.red - first.counted + first.counts
 end
 
--- Returns the number of unread messages. `last` is the newest shown entry, nil if there is none.
+-- Returns the number of unread messages. `last` is the newest shown entry, nil if none was found.
 local function unread(state, last)
   if state.large or state.read >= state.head then return 0 end
   local first = last and last.seq == state.read + 1 and last or first_kept(state.read + 1, state.head)

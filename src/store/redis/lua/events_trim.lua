@@ -1,6 +1,6 @@
 -- Removes the oldest entries of a bucket's feed: entries whose events are all older than `before`
 -- and no longer needed, and entries beyond `max_entries`. Each call removes at most MAX_REMOVED
--- entries.
+-- entries of `events`.
 --
 -- KEYS   events            events or onDemandEvents of the bucket
 --        on_demand_events  may be the same key as `events`

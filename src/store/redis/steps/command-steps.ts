@@ -209,7 +209,7 @@ export async function put(
 ): Promise<PutResult & EventResult> {
   const { keys } = ports.link;
   const args = [...copyArgs(ports, command), command.messageId, ...recipientsOf(ports, uids)];
-  // The call is vital, because the error `overloaded` would mean that the command was not accepted.
+  // The call is vital. The command is accepted, but `overloaded` would mean that it was not.
   const names = [...PUT_KEYS, "inboxIds"];
   const reply = await ports.link.run(PUT, inboxKeys(keys, uids, names), args, { isVital: true });
   const [dropped, cause, seq, endMs, events] = reply as [number, Buffer, number, number, number];

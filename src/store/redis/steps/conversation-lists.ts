@@ -37,7 +37,7 @@ const DROP = loadScript(lua("drop_peer"));
  */
 const ORDER_PER_CALL = 400;
 /**
- * Maximum number of peers without messages that one listing removes. Each removal takes several
+ * Maximum number of peers without messages that `readOrder` removes. Each removal takes several
  * calls.
  */
 const REMOVED_PEERS = 20;

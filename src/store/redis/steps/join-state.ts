@@ -1,6 +1,6 @@
-// Reads the state that a session needs to join. On a single server, one script reads up to
-// `CHANNELS_PER_CALL` groups and positions. On a Redis Cluster, each script reads the part in one
-// slot.
+// Reads the state that a session needs to join. On a single server, one script is enough unless the
+// user has more than `CHANNELS_PER_CALL` groups or resume points. On a Redis Cluster, each script
+// reads only groups, only positions or only the user's part, all in one slot.
 
 import {
   type ChannelKey,

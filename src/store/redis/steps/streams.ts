@@ -63,8 +63,8 @@ export function createRedisStreams(
   const channelOrder = new KeyedSequencer();
   let reliableSinceMs = steadyClock();
   /**
-   * Time (on `steadyClock`), by bucket, of the last call of a producer, or interruption, that
-   * failed with a transient error.
+   * Time (on `steadyClock`), by bucket, of the last event, append or interruption that failed with
+   * a transient error.
    */
   const failedMs: number[] = [];
   let mayBeInFuture = true;
@@ -232,7 +232,7 @@ export function createRedisStreams(
   }
 
   /**
-   * Interrupts the silent streams of a bucket. Interrupts none if a call has failed within
+   * Interrupts the silent streams of a bucket. Interrupts none if `failedMs` is within the last
    * `silentMs`, because a producer may then only seem silent.
    */
   async function interruptReliably(bucket: number, silentMs: number): Promise<number> {
@@ -310,8 +310,8 @@ const VERDICTS = [
 ] as const;
 
 /**
- * Frames that the caller must publish. Three elements about a stream that has ended precede them:
- * its member of `activeStreams`, its seq and the time of its end. See `library/streams.lua`.
+ * Frames that the caller must publish. Three elements precede them, which are empty or 0 unless a
+ * stream has ended: its member of `activeStreams`, its seq and end time. See `library/streams.lua`.
  */
 type Publications = readonly [name?: Buffer, seq?: number, endedMs?: number, ...frames: Buffer[]];
 
