@@ -363,7 +363,7 @@ t.test(
     );
     t.same(resumeSeqs, [{ headSeq: 2, lastCommonSeq: 2 }], "the ids are not compared");
     t.same(await seqsOf(reopened, "carol"), []);
-    t.match(problems, [/^Could not read a stored message/, /^Could not read a command/]);
+    t.match(problems, [/^Could not read a stored message/, /^Could not read a stored command/]);
     t.equal(problems.length, 2, "each problem is reported once a minute");
     await reopened.close();
     await damageRow(path, "inboxes");
