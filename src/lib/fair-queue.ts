@@ -1,6 +1,7 @@
 // A queue that is fair between keys (deficit round robin): each key with waiting items gets the
 // same share of the work, no matter how many items it has queued.
 
+import { Fifo } from "./fifo.ts";
 import { LinkedMap } from "./linked-map.ts";
 
 interface Sized {
@@ -9,9 +10,7 @@ interface Sized {
 }
 
 interface Flow<Item> {
-  /** The slots before index `head` are empty. */
-  readonly items: (Item | undefined)[];
-  head: number;
+  readonly items: Fifo<Item>;
   size: number;
   bytes: number;
   credit: number;
@@ -19,10 +18,6 @@ interface Flow<Item> {
 
 /** Amount of work that a key may do in one turn. A larger item waits for several turns. */
 const QUANTUM = 500;
-/**
- * Minimum number of empty slots that are deleted together, because each deletion moves all items.
- */
-const MIN_CUT = 64;
 
 export class FairQueue<Item extends Sized> {
   readonly #max: Sized;
@@ -46,7 +41,7 @@ export class FairQueue<Item extends Sized> {
   push(key: string, item: Item): void {
     let flow = this.#flows.get(key);
     if (flow === undefined) {
-      flow = { items: [], head: 0, size: 0, bytes: 0, credit: QUANTUM };
+      flow = { items: new Fifo(), size: 0, bytes: 0, credit: QUANTUM };
       this.#flows.set(key, flow);
     }
     flow.items.push(item);
@@ -71,7 +66,7 @@ export class FairQueue<Item extends Sized> {
         rounds = candidateRounds;
         if (rounds === 0) break;
       }
-    const item = flow.items[flow.head];
+    const item = flow.items.first;
     if (item === undefined) return undefined;
     this.#advance(flow, rounds);
     if (item.size > maxSize) return undefined;
@@ -88,7 +83,7 @@ export class FairQueue<Item extends Sized> {
     let freeSize = maxSize;
     for (const [key, flow] of this.#flows)
       for (;;) {
-        const item = flow.items[flow.head];
+        const item = flow.items.first;
         if (item === undefined || item.size > Math.min(freeSize, flow.credit)) break;
         this.#remove(key, flow, item);
         freeSize -= item.size;
@@ -98,15 +93,10 @@ export class FairQueue<Item extends Sized> {
   }
 
   #remove(key: string, flow: Flow<Item>, item: Item): void {
-    flow.items[flow.head] = undefined;
-    flow.head += 1;
+    flow.items.shift();
     flow.credit -= item.size;
     this.#count(flow, item, -1);
-    if (flow.head === flow.items.length) this.#flows.delete(key);
-    else if (flow.head >= MIN_CUT && flow.head * 2 >= flow.items.length) {
-      flow.items.splice(0, flow.head);
-      flow.head = 0;
-    }
+    if (flow.items.length === 0) this.#flows.delete(key);
   }
 
   /**
@@ -132,6 +122,6 @@ export class FairQueue<Item extends Sized> {
 }
 
 function roundsOf<Item extends Sized>(flow: Flow<Item>): number {
-  const size = flow.items[flow.head]?.size ?? 0;
+  const size = flow.items.first?.size ?? 0;
   return Math.max(0, Math.ceil((size - flow.credit) / QUANTUM));
 }

@@ -2,16 +2,11 @@
 // report the events of thousands of sockets in one iteration. A step runs at once if time is left.
 // Otherwise, it runs in a later iteration, in order. Callers limit the number of waiting steps.
 
-/**
- * Minimum number of empty slots that are deleted together, because each deletion moves all steps.
- */
-const MIN_CUT = 64;
+import { Fifo } from "./fifo.ts";
 
 export class PacedSteps {
   readonly #maxMs: number;
-  /** The slots before index `#next` are empty. */
-  #waiting: ((() => void) | undefined)[] = [];
-  #next = 0;
+  readonly #waiting = new Fifo<() => void>();
   #startMs = 0;
   #isCounting = false;
 
@@ -45,29 +40,16 @@ export class PacedSteps {
     else this.#isCounting = false;
   };
 
-  #takeNext(): (() => void) | undefined {
-    const step = this.#waiting[this.#next];
-    this.#waiting[this.#next] = undefined;
-    this.#next += 1;
-    if (this.#next >= MIN_CUT && this.#next * 2 >= this.#waiting.length) {
-      this.#waiting.splice(0, this.#next);
-      this.#next = 0;
-    }
-    return step;
-  }
-
   readonly #continue = async (): Promise<void> => {
     this.#startMs = performance.now();
-    while (this.#next < this.#waiting.length) {
-      this.#takeNext()?.();
+    while (this.#waiting.length > 0) {
+      this.#waiting.shift()?.();
       await undefined; // so that the measured time includes work that continues without I/O
       if (performance.now() - this.#startMs >= this.#maxMs) {
         setImmediate(this.#continue);
         return;
       }
     }
-    this.#waiting = [];
-    this.#next = 0;
     this.#isCounting = false;
   };
 }
