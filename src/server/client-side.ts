@@ -16,6 +16,7 @@ import { FanOutTurns } from "../gateway/fan-out-turns.ts";
 import { FrameTurns } from "../gateway/frame-turns.ts";
 import { Groups } from "../gateway/groups.ts";
 import { Hub } from "../gateway/hub.ts";
+import { OpeningTurns } from "../gateway/opening-turns.ts";
 import type { OperationPorts } from "../gateway/operations.ts";
 import { GreetingBytes } from "../gateway/rates.ts";
 import { createHistoryTurns } from "../gateway/reads.ts";
@@ -23,7 +24,6 @@ import { SessionResync } from "../gateway/resync.ts";
 import { PresenceWatch } from "../gateway/watch.ts";
 import { Deadlines } from "../lib/deadlines.ts";
 import { PacedSteps } from "../lib/paced-steps.ts";
-import { Semaphore } from "../lib/semaphore.ts";
 import { createJsonRpcProtocol } from "../protocol/jsonrpc/jsonrpc.ts";
 import { createNativeProtocol } from "../protocol/native/native.ts";
 import type { TopicPublisher } from "../transport/types.ts";
@@ -46,20 +46,6 @@ const MAX_COMMAND_ACKS = 1000;
 const US_PER_MS = 1000;
 
 const RETRY_MS = 1000;
-/** Maximum number of logins with a short CONNECT that access the store at the same time. */
-const MAX_OPENINGS = 128;
-/**
- * Maximum number of other logins that access the store at the same time. Their CONNECT, without its
- * token, has more than `SHORT_CONNECT_BYTES` bytes. It usually has many resume points, which take
- * long to process.
- */
-const MAX_LONG_OPENINGS = 24;
-const SHORT_CONNECT_BYTES = 512;
-/**
- * Maximum time in one turn of the event loop for starting logins that have waited for a permit.
- * Frames of other clients are not processed during that time.
- */
-const MAX_OPENING_MS = 8;
 /**
  * Maximum time in one turn of the event loop for removing sessions whose connections have closed.
  */
@@ -176,9 +162,7 @@ function clientContext(node: Node, delivery: Delivery, push: OperationPorts["pus
   const { config, credentials, drivers, store, cluster, directory, metrics } = node;
   const { client, messages, auth } = config;
   const { hub, groups, catchUps, resync, watch } = delivery;
-  const openingPace = new PacedSteps(MAX_OPENING_MS);
-  const openings = new Semaphore(MAX_OPENINGS, openingPace);
-  const longOpenings = new Semaphore(MAX_LONG_OPENINGS, openingPace);
+  const openings = new OpeningTurns();
   const sessions = createSessions({ directory, credentials, store });
   const expiry = new CredentialExpiry({
     sessions,
@@ -217,7 +201,7 @@ function clientContext(node: Node, delivery: Delivery, push: OperationPorts["pus
       clock: drivers.clock,
       clientLimits,
       limits: readLimits(client),
-      inTurn: (bytes, step) => (bytes > SHORT_CONNECT_BYTES ? longOpenings : openings).run(step),
+      inTurn: (bytes, step) => openings.run(bytes, step),
       maxHeldBytes: client.maxBufferedBytes,
       resendAfterMs: client.resendAfterS * 1000,
       maxSessionsPerUser: client.maxConnectionsPerUser,

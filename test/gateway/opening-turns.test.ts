@@ -1,0 +1,52 @@
+// Tests how many logins run at the same time and in one turn of the event loop. The limits hold for
+// all clients of a node together, so they can be observed only without a network.
+
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { OpeningTurns } from "../../src/gateway/opening-turns.ts";
+import { t } from "../support/suite.ts";
+
+const SHORT_BYTES = 100;
+const LONG_BYTES = 3000;
+
+t.test("24 logins with a long CONNECT and 128 others run at the same time", async (t) => {
+  const openings = new OpeningTurns();
+  for (const [bytes, limit] of [
+    [LONG_BYTES, 24],
+    [SHORT_BYTES, 128],
+  ] as const) {
+    const ends: (() => void)[] = [];
+    const step = () => new Promise<void>((end) => ends.push(end));
+    const done = Array.from({ length: limit + 10 }, () => openings.run(bytes, step));
+    t.equal(ends.length, limit, `${bytes} bytes`);
+    for (const end of ends.slice(0, 4)) end();
+    while (ends.length < limit + 4) await nextTurn();
+    t.equal(ends.length, limit + 4, "each end lets one waiting login begin");
+    for (let ended = 4; ended < limit + 10; ended++) {
+      ends[ended]?.();
+      await nextTurn();
+    }
+    await Promise.all(done);
+  }
+});
+
+t.test("logins that have waited are spread over several turns of the event loop", async (t) => {
+  const openings = new OpeningTurns();
+  const stepMs = 2;
+  let count = 0;
+  const step = async () => {
+    const endMs = performance.now() + stepMs;
+    while (performance.now() < endMs);
+    count += 1;
+  };
+  const total = 60;
+  const done = Array.from({ length: total }, () => openings.run(LONG_BYTES, step));
+  let turns = 0;
+  while (count < total) {
+    await nextTurn();
+    turns += 1;
+  }
+  // The 24 logins that found a free permit end together and let 24 others begin. The rest takes 24
+  // ms, in turns of 8 ms.
+  t.ok(turns >= 3, `the logins ran in ${turns} turns`);
+  await Promise.all(done);
+});
