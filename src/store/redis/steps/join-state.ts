@@ -67,9 +67,12 @@ export function createRedisJoinState(ports: JoinPorts): SessionStore["joinState"
 
   function piecesFor({ session: { uid }, groups, positions }: JoinRequest): readonly Piece[] {
     const channels = groups.map((id) => channelKey({ id, type: GROUP_CHANNEL }, uid));
-    const numbered = positions.map(({ key, lastSeq, lastId }, place) => {
-      return { key, lastSeq, lastId, place };
-    });
+    const numbered = positions.map(({ key, lastSeq, lastId }, place) => ({
+      key,
+      lastSeq,
+      lastId,
+      place,
+    }));
     const groupPieces = channelPieces(link, channels, CHANNELS_PER_CALL);
     const positionPieces = slotsOf(numbered).flatMap((slot) => [
       ...piecesOf(slot, CHANNELS_PER_CALL),
