@@ -245,7 +245,7 @@ export const ATTACKS: Readonly<Record<string, Attack>> = {
       for (const uid of ATTACKER_UIDS) {
         const frame = operationFrame({
           ...({ kind: "connect", ref: 1, version: 1, uid, flag: 0, deviceId: "" } as const),
-          ...{ token: "bench-token", level: undefined, session: "" },
+          ...{ token: "bench-token", level: undefined, sessionName: "" },
           resume: [{ channel: { type: GROUP_CHANNEL, id: ARCHIVE }, lastSeq: 1, lastId: 0 }],
         });
         const login = { ...nativeLogin(uid), frame };

@@ -169,7 +169,7 @@ export function connectFrame(
   return clientFrame(
     encodeOperation({
       kind: "connect",
-      session: "",
+      sessionName: "",
       ref: 1,
       version: NATIVE_VERSION,
       uid,

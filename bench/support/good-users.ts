@@ -144,7 +144,7 @@ function logIn(port: number, uid: string): Promise<WebSocket> {
   });
   const connect = encodeOperation({
     ...({ kind: "connect", ref: 1, version: NATIVE_VERSION, uid, token: TOKEN, flag: 0 } as const),
-    ...{ deviceId: "", level: undefined, session: "", resume: [] },
+    ...{ deviceId: "", level: undefined, sessionName: "", resume: [] },
   });
   return new Promise((resolve, reject) => {
     const timer = globalThis.setTimeout(() => socket.terminate(), MAX_WAIT_MS);

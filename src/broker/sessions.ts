@@ -30,7 +30,7 @@ export interface Login {
   /** Device level chosen by the client. Used only if clients are not authenticated. */
   readonly level: DeviceLevel | undefined;
   /** Name of the session to continue, or a name chosen for this login. "" if there is neither. */
-  readonly continues: string;
+  readonly sessionName: string;
   /** `undefined` if there is no connect hook. */
   readonly restrictions?: Restrictions | undefined;
 }
@@ -105,7 +105,7 @@ export function createSessions({
 }): Sessions {
   return {
     async open(login) {
-      const { level, continues, restrictions } = login;
+      const { level, sessionName, restrictions } = login;
       assertNames(login);
       const proving = credentials.prove(login);
       const proof = proving instanceof Promise ? await proving : proving;
@@ -124,7 +124,7 @@ export function createSessions({
         deviceId: claims?.deviceId || login.deviceId,
         tokenTag: tagOf(proof),
       };
-      const claim = claimIn(continues);
+      const claim = claimIn(sessionName);
       const result = await directory.login(requested, {
         ...{ claim, tokenHash },
         issuedS: claims?.issuedS,

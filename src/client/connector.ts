@@ -91,10 +91,10 @@ export class Connector {
   #isStarting = false;
   #closed: Promise<void> | undefined;
   /**
-   * Id of the session to continue. It is random until CONNACK contains the server's id, so that a
+   * Name of the session to continue. It is random until CONNACK contains the server's id, so that a
    * repeated attempt is not a second login.
    */
-  #session = randomId();
+  #sessionName = randomId();
   /** Token of the session, or of the first CONNECT that may have opened it. */
   #sessionToken: string | undefined;
   /**
@@ -194,7 +194,7 @@ export class Connector {
       deviceId: settings.deviceId,
       level: undefined,
       resume: resumePoints,
-      session: this.#session,
+      sessionName: this.#sessionName,
     });
     return { connectFrame, resumed: resumePoints.length, token };
   }
@@ -209,7 +209,7 @@ export class Connector {
     this.#openedAt = now();
     this.#refusals = 0;
     this.#refused = undefined;
-    this.#session = connack.sessionId;
+    this.#sessionName = connack.sessionId;
     this.#maxFrameBytes = connack.limits.maxFrameBytes;
     this.#setStatus("online");
     // a status handler may have closed the client
@@ -235,7 +235,7 @@ export class Connector {
     if (wasOpen || (end.isConnectSent && this.#sessionToken === undefined))
       this.#sessionToken = token;
     if ((!wasOpen && this.#adoptNewToken(end.code, token)) || this.#asksAgain(end, token)) {
-      this.#session = randomId(); // with an unused session id, the next CONNECT is a login
+      this.#sessionName = randomId(); // with an unused session id, the next CONNECT is a login
       return this.#connectAfter(0);
     }
     // without a token function, there is no way to get a new token

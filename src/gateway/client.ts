@@ -10,7 +10,7 @@ import {
   isTransient,
 } from "../broker/errors.ts";
 import type { SessionRecord } from "../broker/model.ts";
-import { sessionName } from "../broker/session-names.ts";
+import { nameSession } from "../broker/session-names.ts";
 import type { Deadlines } from "../lib/deadlines.ts";
 import { networkOf } from "../lib/network.ts";
 import type { PacedSteps } from "../lib/paced-steps.ts";
@@ -437,15 +437,15 @@ export class Client implements ConnectionHandler {
       this.#status = "open";
       const connectedMs = opening.clock();
       const canResume = !wire.codec.acknowledges;
-      const away = { session: connect.session, points, canResume };
+      const away = { sessionName: connect.sessionName, points, canResume };
       const endsSinceMs = endsMissedSince(away, connectedMs);
       const request = { candidates: groups, points, endsSinceMs };
       const plan = await opening.inTurn(bytesToJoin, () => planJoin(session, request, opening));
       this.#chargeConnect(joining(plan.groups));
       const { sessionId } = session;
       const times = { connectedMs, endsSinceMs: endsSinceMs ?? connectedMs };
-      const name = sessionName({ sessionId, order, ...times });
-      await welcome(session, { name, ref: connect.ref, newestId, plan }, opening);
+      const sessionName = nameSession({ sessionId, order, ...times });
+      await welcome(session, { sessionName, ref: connect.ref, newestId, plan }, opening);
     } catch (error) {
       if (error instanceof FrameError) return this.#rejectFrame(error);
       const ended = isTransient(error) ? await this.#endReason() : undefined;

@@ -19,7 +19,7 @@ const MARGIN_MS = 600_000;
 
 interface Away {
   /** Name of the session that the client continues, or "" for a new session. */
-  readonly session: string;
+  readonly sessionName: string;
   readonly points: readonly ResumePoint[];
   readonly canResume: boolean;
 }
@@ -29,11 +29,11 @@ interface Away {
  * 0 if the time is unknown, `undefined` if the client is new.
  */
 export function endsMissedSince(
-  { session, points, canResume }: Away,
+  { sessionName, points, canResume }: Away,
   nowMs: number,
 ): number | undefined {
   if (!canResume) return nowMs - RECENT_MS;
-  const times = timesIn(session);
+  const times = timesIn(sessionName);
   const newestId = points.reduce((newest, { lastId = 0 }) => Math.max(newest, lastId), 0);
   const shownMs = newestId === 0 ? 0 : Math.max(0, messageTimeMs(newestId) - MARGIN_MS);
   if (times === undefined) return points.length === 0 ? undefined : shownMs;

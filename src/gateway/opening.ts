@@ -152,10 +152,10 @@ export async function approve(
 
 function loginOf(
   { sessionId, restrictions }: Session,
-  { uid, token, flag, deviceId, level, session: continues }: Greeting,
+  { uid, token, flag, deviceId, level, sessionName }: Greeting,
   nodeId: string,
 ): Login {
-  return { sessionId, nodeId, uid, token, flag, deviceId, level, continues, restrictions };
+  return { sessionId, nodeId, uid, token, flag, deviceId, level, sessionName, restrictions };
 }
 
 /**
@@ -357,7 +357,7 @@ export function connackOf(
 
 interface Welcome {
   /** Name that the client sends to continue the session. */
-  readonly name: string;
+  readonly sessionName: string;
   readonly ref: Ref;
   readonly newestId: number;
   readonly plan: JoinPlan;
@@ -365,15 +365,15 @@ interface Welcome {
 
 export async function welcome(
   session: Session,
-  { name, ref, newestId, plan }: Welcome,
+  { sessionName, ref, newestId, plan }: Welcome,
   context: OpeningContext,
 ): Promise<void> {
   if (session.ended !== undefined) return;
   const expiresInS = context.expiry.expiresInS(session);
-  if (expiresInS !== undefined) session.connack = { sessionId: name, newestId };
+  if (expiresInS !== undefined) session.connack = { sessionId: sessionName, newestId };
   session.reply({
     ...connackOf(session, ref, context),
-    ...{ sessionId: name, resume: plan.results, newestId, expiresInS },
+    ...{ sessionId: sessionName, resume: plan.results, newestId, expiresInS },
   });
   session.hasConnack = true;
   await goLive(session, plan, context);

@@ -58,10 +58,10 @@ export type Operation =
       readonly level: DeviceLevel | undefined;
       readonly resume: readonly ResumePoint[];
       /**
-       * Id of the session to continue, or an id that the client chose for this login. Empty for a
+       * Name of the session to continue, or a name that the client chose for this login. "" for a
        * new session.
        */
-      readonly session: string;
+      readonly sessionName: string;
     }
   | {
       readonly kind: "send";

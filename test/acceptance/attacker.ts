@@ -80,7 +80,7 @@ export class Attacker {
 export function connectFrame({ uid, token }: Identity): Uint8Array {
   return encodeOperation({
     kind: "connect",
-    session: "",
+    sessionName: "",
     ref: 1,
     version: 1,
     uid,

@@ -129,7 +129,7 @@ export class SeqReader {
     const { uid, channel, lastSeq, resume = false } = this.#options;
     const connect = {
       kind: "connect",
-      session: "",
+      sessionName: "",
       ref: 1,
       version: NATIVE_VERSION,
       uid,

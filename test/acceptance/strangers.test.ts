@@ -171,7 +171,7 @@ t.test(
     const position = { lastSeq: 1_000_000, lastId: 1_234_567_890_123_456 };
     const native = encodeOperation({
       ...({ kind: "connect", ref: 1, version: 1, uid: "bob", token: "t", flag: 0 } as const),
-      ...{ deviceId: "", level: undefined, session: "" },
+      ...{ deviceId: "", level: undefined, sessionName: "" },
       resume: ids.map((id) => ({ channel: { id, type: GROUP_CHANNEL }, ...position })),
     });
     const resume = ids.map((channelId) => ({ channelType: GROUP_CHANNEL, channelId, ...position }));

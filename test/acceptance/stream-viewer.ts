@@ -137,7 +137,7 @@ export class StreamViewer {
     const lastSeq = this.#lastSeq;
     this.#send({
       kind: "connect",
-      session: "",
+      sessionName: "",
       ref: CONNECT_REF,
       version: NATIVE_VERSION,
       uid,

@@ -28,7 +28,7 @@ function login(changes: Partial<Login> = {}): Login {
     flag: 0,
     deviceId: "",
     level: undefined,
-    continues: "",
+    sessionName: "",
     ...changes,
   };
 }

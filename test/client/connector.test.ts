@@ -127,14 +127,14 @@ t.test(
     (await server.socket(1)).end(1006);
     const names: string[] = [];
     for (const connection of [0, 1, 2, 3])
-      names.push((await server.received("connect", 0, connection)).session);
+      names.push((await server.received("connect", 0, connection)).sessionName);
     t.match(names[0], /^[0-9a-f]{24}$/, "the client chose a random id");
     t.same(names.slice(1), [names[0], "s2", "s3"]);
     const second = connectTo(t, server);
     await second.ready();
     const next = server.sockets.at(-1)?.all("connect")[0];
-    t.match(next?.session, /^[0-9a-f]{24}$/);
-    t.not(next?.session, names[0], "another client names another session");
+    t.match(next?.sessionName, /^[0-9a-f]{24}$/);
+    t.not(next?.sessionName, names[0], "another client names another session");
   },
 );
 
@@ -165,7 +165,7 @@ t.test(
     ]) {
       const server = new ScriptedServer((operation, socket) => {
         if (operation.kind !== "connect") return;
-        if (operation.session !== "s") return acknowledge(operation, socket);
+        if (operation.sessionName !== "s") return acknowledge(operation, socket);
         socket.push({ kind: "disconnect", reason: "token_changed" });
         socket.end(4203);
       });
@@ -180,7 +180,7 @@ t.test(
         continue;
       }
       const login = await server.received("connect", 0, 2);
-      t.match(login, { token: "t2", session: /^[0-9a-f]{24}$/ });
+      t.match(login, { token: "t2", sessionName: /^[0-9a-f]{24}$/ });
       await client.ready();
     }
   },
@@ -192,7 +192,7 @@ t.test("a client whose first CONNACK was lost logs in again if its token changed
     if (operation.kind !== "connect") return;
     // as if the CONNACK of a registered session were lost
     if (server.sockets.length === 1) return socket.end(1006);
-    if (operation.session !== server.sockets[0]?.all("connect")[0]?.session)
+    if (operation.sessionName !== server.sockets[0]?.all("connect")[0]?.sessionName)
       return acknowledge(operation, socket);
     socket.push({ kind: "disconnect", reason: "token_changed" });
     socket.end(4203);
@@ -200,10 +200,10 @@ t.test("a client whose first CONNACK was lost logs in again if its token changed
   const client = connectTo(t, server, { token: () => tokens.shift() ?? "" });
   await client.ready();
   const login = await server.received("connect", 0, 2);
-  t.match(login, { token: "t2", session: /^[0-9a-f]{24}$/ });
-  const sessions = server.sockets.map((socket) => socket.all("connect")[0]?.session);
+  t.match(login, { token: "t2", sessionName: /^[0-9a-f]{24}$/ });
+  const sessions = server.sockets.map((socket) => socket.all("connect")[0]?.sessionName);
   t.equal(sessions[1], sessions[0], "the client first tries to continue the session");
-  t.not(login.session, sessions[0]);
+  t.not(login.sessionName, sessions[0]);
 });
 
 t.test(

@@ -152,7 +152,7 @@ t.test(
     await client.ready();
     (await server.socket()).end(4203);
     const login = await server.received("connect", 0, 1);
-    t.match(login, { token: "t2", session: /^[0-9a-f]{24}$/ });
+    t.match(login, { token: "t2", sessionName: /^[0-9a-f]{24}$/ });
     await client.ready();
   },
 );

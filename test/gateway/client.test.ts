@@ -44,7 +44,7 @@ const CONNECT = {
     uid: "alice",
     token: "",
   } as const),
-  ...({ flag: 0, deviceId: "", level: undefined, session: "" } as const),
+  ...({ flag: 0, deviceId: "", level: undefined, sessionName: "" } as const),
   resume: [],
 };
 const HISTORY = {

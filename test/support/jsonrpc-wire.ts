@@ -52,9 +52,9 @@ export function jsonRpcWire(uid: string): Wire {
 function paramsOf(operation: Operation): object {
   switch (operation.kind) {
     case "connect": {
-      const { version, uid, token, flag, deviceId, level, resume, session } = operation;
+      const { version, uid, token, flag, deviceId, level, resume, sessionName } = operation;
       return {
-        ...{ protocol: version, uid, token, session },
+        ...{ protocol: version, uid, token, session: sessionName },
         ...{ deviceFlag: flag, deviceId, deviceLevel: level },
         resume: resume.map(({ channel, lastSeq, lastId }) => ({
           ...channelFields(channel),

@@ -164,7 +164,7 @@ export class NativeClient {
       deviceId: deviceId ?? "",
       level,
       resume: resume ?? [],
-      session: session ?? "",
+      sessionName: session ?? "",
     });
     return this.#connack;
   }

@@ -38,7 +38,7 @@ export function randomOperation(r: Random): Operation {
         lastSeq: r.uint(53),
         lastId: r.uint(53),
       })),
-      session: r.maybe(() => `n${r.text(200)}`) ?? "",
+      sessionName: r.maybe(() => `n${r.text(200)}`) ?? "",
     }),
     () => ({
       kind: "send",

@@ -10,7 +10,7 @@ export const OPERATIONS: readonly Sample<Operation>[] = [
   {
     value: {
       kind: "connect",
-      session: "",
+      sessionName: "",
       ref: 1,
       version: 1,
       uid: "bob",
@@ -42,7 +42,7 @@ export const OPERATIONS: readonly Sample<Operation>[] = [
   {
     value: {
       kind: "connect",
-      session: "",
+      sessionName: "",
       ref: 1,
       version: 1,
       uid: "bob",
@@ -58,7 +58,7 @@ export const OPERATIONS: readonly Sample<Operation>[] = [
   {
     value: {
       kind: "connect",
-      session: "n1-1~hmi2nbki68",
+      sessionName: "n1-1~hmi2nbki68",
       ref: 1,
       version: 1,
       uid: "bob",

@@ -59,7 +59,7 @@ function readConnect({ params, ref }: MethodInput): Operation {
     ...readDevice(params),
     level: undefined,
     resume: [],
-    session: "",
+    sessionName: "",
   };
 }
 

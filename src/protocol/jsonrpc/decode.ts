@@ -58,7 +58,7 @@ function readConnect({ params, ref, limits }: MethodInput): Operation {
     ...readDevice(params),
     level: readDeviceLevel(params),
     resume: readResumePoints(params, limits),
-    session: params.text("session", MAX_SESSION_LENGTH, ""),
+    sessionName: params.text("session", MAX_SESSION_LENGTH, ""),
   };
 }
 

@@ -25,9 +25,9 @@ function fieldsOf(operation: Operation): readonly Field[] {
   switch (operation.kind) {
     case "connect": {
       const { version, uid, token, flag, deviceId, level, resume } = operation;
-      const session = operation.session === "" ? [] : [operation.session];
+      const sessionName = operation.sessionName === "" ? [] : [operation.sessionName];
       const points = resume.map((point) => [...channelOf(point), point.lastSeq, point.lastId]);
-      return [version, uid, token, flag, deviceId, level, points, ...session];
+      return [version, uid, token, flag, deviceId, level, points, ...sessionName];
     }
     case "send": {
       const { clientMsgNo, payload, expireS, streamNo, tagKey } = operation;

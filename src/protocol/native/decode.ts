@@ -79,14 +79,14 @@ export function createConnectDecoder(
       ? 0
       : reader.list("resume", limits.maxResumePoints, () => reader.tuple("resume point", nothing))
           .length;
-    const session = readSession(reader);
-    if (points === 0) return { ...fields, session, accept: () => NO_POINTS };
+    const sessionName = readSessionName(reader);
+    if (points === 0) return { ...fields, sessionName, accept: () => NO_POINTS };
     const frame = new Uint8Array(data); // a copy, because the frame's memory is reused
     const accept = () => {
       const connect = decode(frame);
       return connect.kind === "connect" ? connect.resume : [];
     };
-    return { ...fields, session, accept };
+    return { ...fields, sessionName, accept };
   };
 }
 
@@ -161,7 +161,7 @@ function readConnect(context: RequestContext): Operation {
       : reader.list("resume", limits.maxResumePoints, () =>
           reader.tuple("resume point", () => readResumePoint(context)),
         ),
-    session: readSession(reader),
+    sessionName: readSessionName(reader),
   };
 }
 
@@ -186,7 +186,7 @@ function readCredential(context: RequestContext) {
   } as const;
 }
 
-function readSession(reader: FrameReader): string {
+function readSessionName(reader: FrameReader): string {
   return reader.absent() ? "" : reader.text("session", MAX_SESSION_LENGTH);
 }
 

@@ -243,7 +243,7 @@ t.test("optional fields may be missing or nil", async (t) => {
     deviceId: "",
     level: undefined,
     resume: [],
-    session: "",
+    sessionName: "",
   };
   t.same(decode(pack(CONNECT.slice(0, 6))), connect);
   t.same(decode(pack([...CONNECT.slice(0, 6), null, null, null, null])), connect);

@@ -306,7 +306,7 @@ class WkprotoCodec implements Codec {
       deviceId: packet.deviceId,
       level: undefined,
       resume: [],
-      session: "",
+      sessionName: "",
     };
   }
 
