@@ -1,6 +1,6 @@
 // One client connection from its first byte to its last: selects the protocol, decodes frames,
-// limits their rate, opens the session on CONNECT and runs operations. Every exception other than a
-// FrameError or a BrokerError is a bug.
+// limits their rate, opens the session on CONNECT (`opening.ts`) and runs operations. Every
+// exception other than a FrameError or a BrokerError is a bug.
 
 import {
   BrokerError,
@@ -9,8 +9,6 @@ import {
   type ErrorCode,
   isTransient,
 } from "../broker/errors.ts";
-import type { SessionRecord } from "../broker/model.ts";
-import { nameSession } from "../broker/session-names.ts";
 import type { Deadlines } from "../lib/deadlines.ts";
 import { networkOf } from "../lib/network.ts";
 import type { PacedSteps } from "../lib/paced-steps.ts";
@@ -19,46 +17,34 @@ import {
   FrameError,
   type Greeting,
   type Operation,
+  type Protocol,
   type Ref,
 } from "../protocol/protocol.ts";
 import type { Connection, ConnectionHandler } from "../transport/types.ts";
 import { type ClosedSessions, endReason } from "./closed-sessions.ts";
 import type { FrameTurns } from "./frame-turns.ts";
-import { endsMissedSince } from "./missed-ends.ts";
-import {
-  admit,
-  approve,
-  createSession,
-  type OpeningContext,
-  planJoin,
-  refusalReason,
-  welcome,
-} from "./opening.ts";
+import { createSession, join, logIn, type OpeningContext, refusalReason } from "./opening.ts";
 import { costOf, deliveryOf, type OperationPorts, operate, storedBytes } from "./operations.ts";
 import {
   Admission,
-  CONNECT_WORK,
   ConnectionRate,
   frameCost,
-  type GreetingBytes,
-  joining,
   type Reservation,
   SMALL_GREETING_BYTES,
-  type UserRates,
 } from "./rates.ts";
 import { type Handshake, type Session, sendFrames } from "./session.ts";
 
 export interface ClientContext {
   /** All open clients of the node. Each client adds and removes itself. */
   readonly clients: Set<Client>;
+  /** Protocols in the order in which they are tried on a client's first frame. */
+  readonly protocols: readonly Protocol[];
   readonly loginDeadlines: Deadlines<Client>;
   readonly opening: OpeningContext;
   readonly operations: OperationPorts;
   readonly limits: {
     readonly maxInFlightOperations: number;
   };
-  readonly rates: UserRates;
-  readonly greetings: GreetingBytes;
   readonly turns: FrameTurns;
   /** Removals of sessions whose connections have closed. */
   readonly leaving: PacedSteps;
@@ -97,21 +83,15 @@ const MAX_WAITING_REFUSAL_BYTES = 1024;
  */
 const DELIVERIES_IN_TURN = 10;
 
-type CodecSelector = (data: Uint8Array, isText: boolean) => Codec;
-
 export class Client implements ConnectionHandler {
   readonly #connection: Connection;
-  #codec: Codec | CodecSelector;
+  /** `undefined` until the subprotocol or the first frame has selected the protocol. */
+  #codec: Codec | undefined;
   readonly #context: ClientContext;
   readonly #rate: ConnectionRate;
   #admission: Admission | undefined;
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
   #session: Session | undefined;
-  /**
-   * Record of the session in the store. `undefined` before the login, and after the removal from
-   * the store has begun.
-   */
-  #record: SessionRecord | undefined;
   #inFlight = 0;
   /**
    * Frames that wait for their turn. `undefined` until the first frame must wait, because most
@@ -131,7 +111,7 @@ export class Client implements ConnectionHandler {
 
   constructor(
     connection: Connection,
-    codec: Codec | CodecSelector,
+    codec: Codec | undefined,
     context: ClientContext,
     handshake?: Handshake,
   ) {
@@ -140,7 +120,7 @@ export class Client implements ConnectionHandler {
     this.#codec = codec;
     this.#context = context;
     this.#openedMs = context.opening.clock();
-    this.#rate = new ConnectionRate(context.rates.limits, now);
+    this.#rate = new ConnectionRate(context.opening.rates.limits, now);
     context.loginDeadlines.add(this, now());
     context.clients.add(this);
     this.#metrics().connectionOpened(connection.listener);
@@ -162,7 +142,7 @@ export class Client implements ConnectionHandler {
   }
 
   get #splitsRequests(): boolean {
-    return typeof this.#codec !== "function" && this.#codec.splitsRequests;
+    return this.#codec?.splitsRequests ?? false;
   }
 
   /** Returns true if a frame must wait. Later frames then wait too, to keep their order. */
@@ -198,8 +178,8 @@ export class Client implements ConnectionHandler {
   #process({ data, isText, waitMs }: ReceivedFrame, nowMs: number): void {
     if (waitMs > 0 && this.#status !== "open") return this.end("rate_limited");
     try {
-      const codec = typeof this.#codec === "function" ? this.#codec(data, isText) : this.#codec;
-      this.#codec = codec;
+      this.#codec ??= selectCodec(this.#context.protocols, data, isText);
+      const codec = this.#codec;
       const isLarge = data.length > this.#maxFrameBytes;
       if (this.#status !== "open")
         return isLarge
@@ -237,7 +217,7 @@ export class Client implements ConnectionHandler {
    * Closes a connection that sent a frame above the size limit before its login. Sends no ERROR.
    */
   #refuseStranger(bytes: number, nowMs: number): void {
-    this.#context.greetings.take(this.#connection.remoteAddress, bytes, nowMs);
+    this.#context.opening.greetings.take(this.#connection.remoteAddress, bytes, nowMs);
     this.#refusal = "protocol_error";
     this.#lastError = "too_large";
     this.#metrics().ended("protocol_error");
@@ -249,7 +229,7 @@ export class Client implements ConnectionHandler {
    * that all clients in a network share.
    */
   #receiveConnect(codec: Codec, data: Uint8Array, isText: boolean, nowMs: number): void {
-    const { greetings, rates } = this.#context;
+    const { greetings, rates } = this.#context.opening;
     const networkWaitMs = greetings.take(this.#connection.remoteAddress, data.length, nowMs);
     if (networkWaitMs > 0) {
       this.#error(0, "rate_limited", { waitMs: networkWaitMs });
@@ -259,7 +239,7 @@ export class Client implements ConnectionHandler {
     if (connect === undefined) return;
     if (this.#status !== "greeting") throw new FrameError("not_connected", connect.ref, "");
     const waitMs = rates.waitMs(connect.uid, nowMs);
-    if (waitMs === 0) return void this.#open(connect, data.length);
+    if (waitMs === 0) return void this.#open(connect, data.length, codec);
     this.#error(connect.ref, "rate_limited", { waitMs });
     this.end("rate_limited");
   }
@@ -294,7 +274,7 @@ export class Client implements ConnectionHandler {
     } catch (error) {
       this.#context.onError(error, "Could not remove a session whose connection has closed");
     }
-    void this.#leaveDirectory(cause);
+    void this.#leaveDirectory(session, cause);
   }
 
   /** Records the closed connection for the operator, unless the client left before its login. */
@@ -305,14 +285,15 @@ export class Client implements ConnectionHandler {
     if (isRefused && ended === undefined) return;
     const { closedSessions, opening } = this.#context;
     const { remoteAddress, listener } = this.#connection;
-    const codec = typeof this.#codec === "function" ? undefined : this.#codec;
-    const device = this.#record ?? this.#greeting;
+    const codec = this.#codec;
+    const record = session?.record;
+    const device = record ?? this.#greeting;
     closedSessions.add({
       isRefused,
       sessionId: session?.sessionId ?? "",
       uid: session?.uid ?? "",
       flag: device?.flag ?? 0,
-      level: this.#record?.level ?? 0,
+      level: record?.level ?? 0,
       deviceId: device?.deviceId ?? "",
       address: remoteAddress,
       listener,
@@ -331,7 +312,7 @@ export class Client implements ConnectionHandler {
     if (this.#session !== undefined) return this.#session.end(reason);
     this.#refusal = reason;
     this.#metrics().ended(reason);
-    if (typeof this.#codec !== "function") {
+    if (this.#codec !== undefined) {
       const push = { kind: "disconnect", reason } as const;
       sendFrames(this.#connection, this.#codec.encodePush(push));
     }
@@ -398,85 +379,59 @@ export class Client implements ConnectionHandler {
     }
   }
 
-  async #open(connect: Greeting, bytes: number): Promise<void> {
-    const { opening, rates } = this.#context;
-    if (typeof this.#codec === "function") return; // cannot happen: a codec decoded the CONNECT
-    const wire = { connection: this.#connection, codec: this.#codec };
-    const bytesToJoin = bytes - connect.token.length;
+  /** Opens the session. Its steps, from the CONNECT to the CONNACK, are in `opening.ts`. */
+  async #open(connect: Greeting, bytes: number, codec: Codec): Promise<void> {
+    const { opening, loginDeadlines } = this.#context;
     this.#status = "opening";
     this.#greeting = connect;
     try {
-      this.#session = createSession(connect, wire, opening);
-      const session = this.#session;
+      const session = createSession(connect, { connection: this.#connection, codec }, opening);
+      this.#session = session;
       session.handshake = this.#handshake;
-      if (opening.connectHook !== undefined)
-        session.restrictions = await approve(session, connect, opening);
-      // The gate limits guesses of tokens. `inTurn` limits the logins that access the store at
-      // once.
-      const opened = await opening.tokens.attempt(
-        { address: this.#connection.remoteAddress, uid: connect.uid },
-        () => opening.inTurn(bytesToJoin, () => admit(session, connect, opening)),
-      );
-      this.#context.loginDeadlines.delete(this);
-      if (opened.kind === "ended") return this.end(opened.reason);
-      const { record, order, groups, newestId, expiresAtMs } = opened;
-      session.rights = opened.rights;
-      this.#record = record;
+      const request = { session, connect, bytes, rate: this.#rate };
+      const login = await logIn(request, opening);
+      loginDeadlines.delete(this);
+      if (login.kind === "ended") return this.end(login.reason);
       this.#greeting = undefined;
-      this.#rate.join(rates.enter(record.uid, now()));
-      session.rate = this.#rate;
-      this.#context.greetings.refund(this.#connection.remoteAddress, bytes);
-      this.#chargeConnect(frameCost(bytes) + CONNECT_WORK);
-      this.#connection.authenticated(record.uid);
-      this.#metrics().sessionOpened(record.flag);
       // If the connection closed during the login, `closed` had no record to remove yet.
-      if (this.#session.ended !== undefined) return this.#leaveDirectory();
-      const points = connect.accept();
-      this.#chargeConnect(joining(points.length));
-      if (expiresAtMs !== undefined) opening.expiry.start(session, expiresAtMs);
+      if (session.ended !== undefined) return this.#leaveDirectory(session);
       this.#status = "open";
-      const connectedMs = opening.clock();
-      const canResume = !wire.codec.acknowledges;
-      const away = { sessionName: connect.sessionName, points, canResume };
-      const endsSinceMs = endsMissedSince(away, connectedMs);
-      const request = { candidates: groups, points, endsSinceMs };
-      const plan = await opening.inTurn(bytesToJoin, () => planJoin(session, request, opening));
-      this.#chargeConnect(joining(plan.groups));
-      const { sessionId } = session;
-      const times = { connectedMs, endsSinceMs: endsSinceMs ?? connectedMs };
-      const sessionName = nameSession({ sessionId, order, ...times });
-      await welcome(session, { sessionName, ref: connect.ref, newestId, plan }, opening);
+      await join(request, login, opening);
     } catch (error) {
-      if (error instanceof FrameError) return this.#rejectFrame(error);
-      const ended = isTransient(error) ? await this.#endReason() : undefined;
-      if (ended !== undefined) return this.end(ended);
-      if (this.#isOver() && error instanceof BrokerError) return;
-      // The catch-up may fail after the CONNACK. A request must not get two replies.
-      if (this.#session?.hasConnack === true) this.#reportUnexpected(error);
-      else this.#replyFailure(connect.ref, error);
-      this.end(refusalReason(error));
+      await this.#openingFailed(connect.ref, error);
     }
   }
 
-  #chargeConnect(cost: number): void {
-    this.#rate.chargeUser(cost);
-    this.#metrics().worked("connect", cost);
+  async #openingFailed(ref: Ref, error: unknown): Promise<void> {
+    if (error instanceof FrameError) {
+      this.#rejectFrame(error);
+      return this.end("protocol_error");
+    }
+    const ended = isTransient(error) ? await this.#endReason() : undefined;
+    if (ended !== undefined) return this.end(ended);
+    if (this.#isOver() && error instanceof BrokerError) return;
+    // The catch-up may fail after the CONNACK. A request must not get two replies.
+    if (this.#session?.hasConnack === true) this.#reportUnexpected(error);
+    else this.#replyFailure(ref, error);
+    this.end(refusalReason(error));
   }
 
   async #endReason(): Promise<CloseReason | undefined> {
-    if (this.#record === undefined || this.#isOver()) return undefined;
-    return this.#context.opening.directory.endedBy(this.#record);
+    const record = this.#session?.record;
+    if (record === undefined || this.#isOver()) return undefined;
+    return this.#context.opening.directory.endedBy(record);
   }
 
   /** Removes the session from the directory, unless its removal has already begun. */
-  async #leaveDirectory(cause?: CloseReason): Promise<void> {
-    const record = this.#record;
+  async #leaveDirectory(session: Session, cause?: CloseReason): Promise<void> {
+    const { record } = session;
     if (record === undefined) return;
-    this.#record = undefined;
-    this.#context.rates.leave(record.uid, now());
+    session.record = undefined;
+    const { rates, directory } = this.#context.opening;
+    rates.leave(record.uid, now());
     this.#metrics().sessionClosed(record.flag);
     try {
-      await this.#context.opening.directory.remove(record, cause);
+      await directory.remove(record, cause);
     } catch (error) {
       if (error instanceof BrokerError) return; // the directory repeats the removal later
       this.#context.onError(error, "Could not remove a session from the store");
@@ -517,8 +472,7 @@ export class Client implements ConnectionHandler {
     const retryAfterMs = waitMs;
     const reply = { kind: "error", ref, code, message, retryAfterMs } as const;
     try {
-      if (typeof this.#codec !== "function")
-        sendFrames(this.#connection, this.#codec.encodeReply(reply));
+      if (this.#codec !== undefined) sendFrames(this.#connection, this.#codec.encodeReply(reply));
     } catch (error) {
       this.#closeUnanswered(error);
     }
@@ -547,6 +501,13 @@ export class Client implements ConnectionHandler {
   #metrics(): OperationPorts["metrics"] {
     return this.#context.operations.metrics;
   }
+}
+
+function selectCodec(protocols: readonly Protocol[], data: Uint8Array, isText: boolean): Codec {
+  const protocol = protocols.find((protocol) => protocol.speaks(data, isText));
+  if (protocol !== undefined) return protocol.open();
+  const text = "The first frame is not valid in any supported protocol. See docs/protocol.";
+  throw new FrameError("malformed_frame", 0, text, true);
 }
 
 /** Returns the time used for rate limits. It must not depend on the system clock. */

@@ -2,7 +2,7 @@
 // connection uses, and closes all connections when the node stops.
 
 import { CLOSE_REASONS } from "../broker/errors.ts";
-import { type Codec, FrameError, type Protocol } from "../protocol/protocol.ts";
+import type { Protocol } from "../protocol/protocol.ts";
 import type { Connection, ConnectionHandler, SocketEndpoint, Upgrade } from "../transport/types.ts";
 import { lagBytesOf } from "./catch-up.ts";
 import { Client, type ClientContext } from "./client.ts";
@@ -39,15 +39,11 @@ const DRAIN_STEP_MS = 50;
 const REQUESTS_MS = 2000;
 
 /**
- * Creates the gateway. A connection uses the first of `protocols` that its client has offered, or
+ * Creates the gateway. A connection uses the first of the protocols that its client has offered, or
  * that recognises its first frame.
  */
-export function createGateway(
-  context: ClientContext,
-  protocols: readonly Protocol[],
-  options: GatewayOptions,
-): Gateway {
-  const { clients, leaving } = context;
+export function createGateway(context: ClientContext, options: GatewayOptions): Gateway {
+  const { clients, protocols, leaving } = context;
   let isDraining = false;
 
   /** Returns true if no client is left, and the removal of all sessions has begun. */
@@ -81,15 +77,7 @@ export function createGateway(
   }
 
   function open(connection: Connection, upgrade: Upgrade): ConnectionHandler {
-    const codec = chosenBy(upgrade)?.open() ?? selectCodec;
-    return new Client(connection, codec, context, upgrade);
-  }
-
-  function selectCodec(data: Uint8Array, isText: boolean): Codec {
-    const protocol = protocols.find((protocol) => protocol.speaks(data, isText));
-    if (protocol !== undefined) return protocol.open();
-    const text = "The first frame is not valid in any supported protocol. See docs/protocol.";
-    throw new FrameError("malformed_frame", 0, text, true);
+    return new Client(connection, chosenBy(upgrade)?.open(), context, upgrade);
   }
 
   return {

@@ -1,8 +1,7 @@
-// The steps that turn a CONNECT into a live session. `Client` runs them in this order: `approve`
-// (only with a hook), `admit` (the session enters the hub and the broker logs it in), `planJoin`
-// (the node subscribes to its topics and reads its state), and `welcome` (CONNACK, then the missed
-// messages). After each `await`, the session may have ended. Nothing is sent to a session that has
-// ended.
+// Turns a CONNECT into a live session, in two steps. `logIn` asks the connect hook, adds the session
+// to the hub, verifies the credential and stores the login. `join` subscribes to the session's
+// topics, reads its state, sends the CONNACK and then the missed messages. After each `await`, the
+// session may have ended. Nothing is sent to a session that has ended.
 
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
 import type { ConnectHook, Restrictions } from "../broker/hooks.ts";
@@ -18,6 +17,7 @@ import type {
 } from "../broker/ports.ts";
 import { mayRead } from "../broker/rights.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
+import { nameSession } from "../broker/session-names.ts";
 import type { Login, OpenResult, Sessions } from "../broker/sessions.ts";
 import type { TokenGate } from "../broker/token-gate.ts";
 import { together } from "../lib/maybe-promise.ts";
@@ -38,7 +38,15 @@ import type { CredentialExpiry } from "./expiry.ts";
 import type { Groups } from "./groups.ts";
 import type { Hub } from "./hub.ts";
 import { type InboxPorts, pullInbox } from "./inbox.ts";
-import { lackedEnds, readMissedEnds } from "./missed-ends.ts";
+import { endsMissedSince, lackedEnds, readMissedEnds } from "./missed-ends.ts";
+import {
+  CONNECT_WORK,
+  type ConnectionRate,
+  frameCost,
+  type GreetingBytes,
+  joining,
+  type UserRates,
+} from "./rates.ts";
 import type { SessionResync } from "./resync.ts";
 import { Session } from "./session.ts";
 
@@ -55,6 +63,16 @@ interface LivePorts extends InboxPorts {
   readonly catchUps: Pick<CatchUps, "connect">;
   readonly resync: Pick<SessionResync, "updateMemberships">;
   readonly metrics: InboxPorts["metrics"] & Pick<GatewayMetrics, "catchingUp">;
+}
+
+/** A CONNECT that is being processed, and its session. */
+interface Opening {
+  readonly session: Session;
+  readonly connect: Greeting;
+  /** Size of the CONNECT's frame. */
+  readonly bytes: number;
+  /** Work budget of the connection. */
+  readonly rate: ConnectionRate;
 }
 
 export interface OpeningContext extends LivePorts {
@@ -74,7 +92,11 @@ export interface OpeningContext extends LivePorts {
   readonly resendAfterMs: number;
   /** Maximum number of one user's sessions on this node. 0 means no limit. */
   readonly maxSessionsPerUser: number;
+  /** Limits guesses of tokens. */
   readonly tokens: Pick<TokenGate, "attempt">;
+  readonly rates: UserRates;
+  readonly greetings: GreetingBytes;
+  readonly metrics: LivePorts["metrics"] & Pick<GatewayMetrics, "sessionOpened" | "worked">;
   readonly expiry: Pick<CredentialExpiry, "start" | "stop" | "expiresInS">;
   /**
    * Runs a step when a slot is free, so that connects do not all access the store at once. `bytes`
@@ -91,6 +113,8 @@ export interface OpeningContext extends LivePorts {
  */
 const LATELY_MS = 10_000;
 const NO_ENDS: readonly StreamEnd[] = [];
+
+type OpenLogin = Extract<OpenResult, { readonly kind: "open" }>;
 
 interface ResumeOutcome {
   /**
@@ -132,10 +156,31 @@ export function createSession(
 }
 
 /**
+ * Logs the session in. If the login is accepted, charges the CONNECT to the user. Throws the errors
+ * of `Sessions.open` and of the hook, `overloaded` if the user has too many sessions on this node,
+ * and `rate_limited` if the token gate refuses the attempt.
+ */
+export async function logIn(opening: Opening, context: OpeningContext): Promise<OpenResult> {
+  const { session, connect } = opening;
+  if (context.connectHook !== undefined)
+    session.restrictions = await approve(session, connect, context);
+  const bearer = { address: session.connection.remoteAddress, uid: connect.uid };
+  const login = await context.tokens.attempt(bearer, () =>
+    context.inTurn(bytesToJoin(opening), () => admit(session, connect, context)),
+  );
+  if (login.kind === "open") applyLogin(opening, login, context);
+  return login;
+}
+
+function bytesToJoin({ connect, bytes }: Opening): number {
+  return bytes - connect.token.length;
+}
+
+/**
  * Verifies the credential and calls the hook, which must exist. The session has not been added
  * anywhere yet, so a slow hook delays only the logins that wait for it.
  */
-export async function approve(
+async function approve(
   session: Session,
   connect: Greeting,
   { connectHook, sessions, tokens, nodeId }: OpeningContext,
@@ -162,7 +207,7 @@ function loginOf(
  * Logs in a session. The session enters the hub first, so that a request to end the session finds
  * it. The user's sessions are counted after the login, because the login may end one of them.
  */
-export async function admit(
+async function admit(
   session: Session,
   connect: Greeting,
   context: OpeningContext,
@@ -192,6 +237,62 @@ function hasRoom({ uid }: Session, { hub, maxSessionsPerUser: max }: OpeningCont
   for (const { isAdmitted, ended } of hub.sessionsOf(uid))
     if (isAdmitted && ended === undefined) active += 1;
   return active < max;
+}
+
+function applyLogin(
+  opening: Opening,
+  { record, rights }: OpenLogin,
+  context: OpeningContext,
+): void {
+  const { session, bytes, rate } = opening;
+  const { connection } = session;
+  const { rates, greetings, metrics } = context;
+  session.record = record;
+  session.rights = rights;
+  session.rate = rate;
+  rate.join(rates.enter(record.uid, performance.now()));
+  greetings.refund(connection.remoteAddress, bytes);
+  chargeConnect(rate, frameCost(bytes) + CONNECT_WORK, metrics);
+  connection.authenticated(record.uid);
+  metrics.sessionOpened(record.flag);
+}
+
+function chargeConnect(
+  rate: ConnectionRate,
+  cost: number,
+  metrics: OpeningContext["metrics"],
+): void {
+  rate.chargeUser(cost);
+  metrics.worked("connect", cost);
+}
+
+/**
+ * Makes a session that has logged in live. Resolves when the missed messages have been sent. Throws
+ * `FrameError` if the CONNECT contains an invalid resume point.
+ */
+export async function join(
+  opening: Opening,
+  login: OpenLogin,
+  context: OpeningContext,
+): Promise<void> {
+  const { session, connect, rate } = opening;
+  const { order, groups: candidates, newestId, expiresAtMs } = login;
+  const { metrics } = context;
+  const points = connect.accept();
+  chargeConnect(rate, joining(points.length), metrics);
+  if (expiresAtMs !== undefined) context.expiry.start(session, expiresAtMs);
+  const connectedMs = context.clock();
+  const canResume = !session.codec.acknowledges;
+  const away = { sessionName: connect.sessionName, points, canResume };
+  const endsSinceMs = endsMissedSince(away, connectedMs);
+  const plan = await context.inTurn(bytesToJoin(opening), () =>
+    planJoin(session, { candidates, points, endsSinceMs }, context),
+  );
+  chargeConnect(rate, joining(plan.groups), metrics);
+  const { sessionId } = session;
+  const times = { connectedMs, endsSinceMs: endsSinceMs ?? connectedMs };
+  const sessionName = nameSession({ sessionId, order, ...times });
+  await welcome(session, { sessionName, ref: connect.ref, newestId, plan }, context);
 }
 
 /** Subscribes to the session's topics, then reads its state, so that no change is missed. */
@@ -363,7 +464,7 @@ interface Welcome {
   readonly plan: JoinPlan;
 }
 
-export async function welcome(
+async function welcome(
   session: Session,
   { sessionName, ref, newestId, plan }: Welcome,
   context: OpeningContext,

@@ -11,6 +11,7 @@ import {
   expiresAtMs,
   GROUP_CHANNEL,
   type Message,
+  type SessionRecord,
   type StreamSnapshot,
 } from "../broker/model.ts";
 import type { Clock } from "../broker/ports.ts";
@@ -137,6 +138,11 @@ export class Session {
   readonly uid: string;
   readonly codec: Codec;
   readonly connection: Connection;
+  /**
+   * Record of the session in the store. `undefined` before the login, and after the removal from
+   * the store has begun.
+   */
+  record: SessionRecord | undefined;
   /** Ids of the groups the session is about to join. Maintained by `Group`. */
   joining: Set<string> | undefined;
   /** True if the groups must be read again: they changed, or an earlier read is incomplete. */

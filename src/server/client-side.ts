@@ -26,6 +26,7 @@ import { Deadlines } from "../lib/deadlines.ts";
 import { PacedSteps } from "../lib/paced-steps.ts";
 import { createJsonRpcProtocol } from "../protocol/jsonrpc/jsonrpc.ts";
 import { createNativeProtocol } from "../protocol/native/native.ts";
+import type { Protocol } from "../protocol/protocol.ts";
 import type { TopicPublisher } from "../transport/types.ts";
 import type { LocalFacts } from "./control-plane.ts";
 import { gatedSockets } from "./gate.ts";
@@ -131,7 +132,16 @@ export function createNodeGateway(
   delivery: Delivery,
   push: OperationPorts["push"],
 ): Gateway & { readonly facts: LocalFacts } {
-  const { client, messages, protocol } = node.config;
+  const context = clientContext(node, delivery, push);
+  const gateway = createGateway(context, node.config.client);
+  const isOpen = () => hasData(node) && !node.imports.isUnderway;
+  const endpoint = gatedSockets(gateway.endpoint, isOpen);
+  node.endClients = gateway.endAll;
+  const facts = localFacts(node, delivery, context);
+  return { ...gateway, endpoint, facts };
+}
+
+function protocolsOf({ client, messages, protocol }: Config): readonly Protocol[] {
   const limits = {
     maxIdLength: MAX_ID_LENGTH,
     maxPayloadBytes: messages.maxPayloadBytes,
@@ -140,18 +150,11 @@ export function createNodeGateway(
     maxWatchedUids: MAX_WATCHED_UIDS,
     maxCommandAcks: MAX_COMMAND_ACKS,
   };
-  const protocols = [
+  return [
     createWkproto({ ...limits, maxPacketBytes: client.maxFrameBytes }, protocol.wkproto),
     createJsonRpcProtocol(limits, JSONRPC_FORMS),
     createNativeProtocol(limits), // last, because it accepts every first frame
   ];
-  const context = clientContext(node, delivery, push);
-  const gateway = createGateway(context, protocols, client);
-  const isOpen = () => hasData(node) && !node.imports.isUnderway;
-  const endpoint = gatedSockets(gateway.endpoint, isOpen);
-  node.endClients = gateway.endAll;
-  const facts = localFacts(node, delivery, context);
-  return { ...gateway, endpoint, facts };
 }
 
 interface NodeClients extends ClientContext {
@@ -183,6 +186,7 @@ function clientContext(node: Node, delivery: Delivery, push: OperationPorts["pus
   let sessionCount = 0;
   return {
     clients: new Set(),
+    protocols: protocolsOf(config),
     loginDeadlines: new Deadlines(client.authTimeoutMs, (waiting) => waiting.end("auth_timeout")),
     opening: {
       hub,
@@ -197,6 +201,8 @@ function clientContext(node: Node, delivery: Delivery, push: OperationPorts["pus
       connectHook: node.hooks?.connect,
       expiry,
       tokens: node.tokens,
+      rates: node.rates,
+      greetings: new GreetingBytes(),
       nodeId: cluster.nodeId,
       clock: drivers.clock,
       clientLimits,
@@ -234,8 +240,6 @@ function clientContext(node: Node, delivery: Delivery, push: OperationPorts["pus
     limits: {
       maxInFlightOperations: client.maxInFlightSends,
     },
-    rates: node.rates,
-    greetings: new GreetingBytes(),
     turns: new FrameTurns(),
     leaving: new PacedSteps(MAX_LEAVING_MS),
     closedSessions: new ClosedSessions(client.keepClosed),

@@ -80,7 +80,7 @@ async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: Fixt
   const operations = operationPorts(world, options.operations);
   const client = new Client(
     connection,
-    () => ({
+    {
       format: "f",
       isPrivate: false,
       version: 1,
@@ -91,9 +91,10 @@ async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: Fixt
       refuseLarge: () => undefined,
       encodeReply: (reply) => encodeReply(reply),
       encodePush: (push) => codec.encodePush(push),
-    }),
+    },
     {
       clients: new Set(),
+      protocols: [],
       opening: {
         ...{ store, cluster, hub, resync },
         catchUps: options.catchUp === undefined ? catchUps : { connect: options.catchUp, lag() {} },
@@ -122,6 +123,8 @@ async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: Fixt
         },
         ...{ maxHeldBytes: 1_000_000, resendAfterMs: 0, maxSessionsPerUser: 0 },
         tokens: { attempt: (_bearer, check) => check() },
+        rates,
+        greetings: new GreetingBytes(),
         expiry: { start() {}, stop() {}, expiresInS: () => undefined },
         inTurn: (_bytes, step) => step(),
         nextSessionId: () => "s",
@@ -129,8 +132,6 @@ async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: Fixt
       operations,
       loginDeadlines: new Deadlines(60_000, (waiting) => waiting.end("auth_timeout")),
       limits: { maxInFlightOperations: 10_000 },
-      rates,
-      greetings: new GreetingBytes(),
       turns: new FrameTurns(),
       leaving: options.leaving ?? new PacedSteps(1),
       closedSessions: new ClosedSessions(0),
