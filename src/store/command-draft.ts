@@ -33,7 +33,7 @@ export function assertFits(draft: CommandDraft): void {
     });
 }
 
-/** Sender under which the commands of all backends are counted. */
+/** Stands for a backend as the sender of a command. All backends count as one sender. */
 export const BACKEND = "";
 
 /**

@@ -1,5 +1,5 @@
-// Recognises the retry of a stream's event by its id [decisions: Event id]. Both stores remember
-// the same mark for each id that a producer set (`givenEventId`), and `is_retry` in
+// Recognises the retry of a stream's event by its id [decisions: Event id]. Both stores keep the
+// same mark for each id that a producer set (`givenEventId`), and `is_retry` in
 // `redis/library/streams.lua` compares marks in the same way as `isRetry`.
 
 import { createHash } from "node:crypto";
@@ -20,7 +20,7 @@ import { givenEventId } from "../broker/stream-event.ts";
 export const SHARED_ID = "";
 
 const TYPES = [STREAM_START, STREAM_CONTENT, STREAM_END, ...TOOL_CALL_EVENTS];
-/** Digit in the marks of custom events. The type of a custom event is part of the hash. */
+/** First digit of a custom event's mark. The type of a custom event is part of the hash. */
 const CUSTOM = TYPES.length;
 const HASH_BYTES = 8;
 /**
@@ -30,10 +30,11 @@ const HASH_BYTES = 8;
 const UNTIMED_LENGTH = 12;
 
 /**
- * Returns the mark to remember for the id that the producer set, or `undefined` if the event has no
- * id. An id that equals the stream's `clientMsgNo` gets no mark, because every event of the stream
- * may have this id. `/message/event` puts further fields in front of the producer's id. The hash
- * covers these fields, because they distinguish a delta from a snapshot, which are both content.
+ * Returns the mark to store for the id that the producer set, or `undefined` if no mark must be
+ * stored. An event without an id gets no mark, and neither does an id that equals the stream's
+ * `clientMsgNo`, because every event of the stream may have this id. `/message/event` puts further
+ * fields in front of the producer's id. The hash covers these fields, because they distinguish a
+ * delta from a snapshot, which are both content.
  */
 export function eventMark({
   clientMsgNo,

@@ -18,8 +18,8 @@ export function contentBytes({ payload, stream }: Pick<Message, "payload" | "str
 }
 
 /**
- * Returns the size of a stream. The text does not count if the payload is longer, because the
- * payload may then contain the text.
+ * Returns the size of a stream. The text is not counted if the payload is longer than the text,
+ * because the payload may then contain the text.
  */
 function streamBytes(
   { text, startData, endData, notes }: StreamSnapshot,

@@ -3,7 +3,10 @@
 import { clientMsgNoOf, type Message } from "../broker/model.ts";
 import type { ImportedMessage } from "../broker/ports.ts";
 
-/** Header of every imported message. WuKongIM counts every message as unread. */
+/**
+ * Header of every imported message. It has a red dot, because WuKongIM counts every message as
+ * unread.
+ */
 export const IMPORTED_HEADER = { noPersist: false, redDot: true } as const;
 
 /**

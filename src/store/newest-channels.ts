@@ -61,7 +61,8 @@ class Candidates {
   }
 
   /**
-   * Highest message id among the channels that `next` has not returned yet. 0 if there are none.
+   * Highest message id among the channels that `next` has not returned yet. 0 if `next` has
+   * returned all channels.
    */
   get newestId(): number {
     return this.#ascendingIds[this.#ids.length - this.#returned - 1] ?? 0;

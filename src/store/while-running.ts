@@ -16,7 +16,7 @@ export function whileRunning<
     name,
     (...args: readonly unknown[]) => use((running) => call(part(running), name, args)),
   ]);
-  return Object.fromEntries(calls) as Pick<Part, Name>; // with the parameters and results of `part`
+  return Object.fromEntries(calls) as Pick<Part, Name>; // the methods have the types of `part`
 }
 
 /**

@@ -44,8 +44,8 @@
 //   temporary       SET      temporary members                     if there are any
 //   denylist        SET      uids on the denylist                  if there are any
 //   allowlist       SET      uids on the allowlist                 if there are any
-//   replaced        SET      members that were replaced, see       until processed, for a day at
-//                            `lua/members_forget.lua`              most; groups only
+//   replaced        SET      uids of members that were replaced,   until processed, for at most a
+//                            see `lua/members_forget.lua`          day; groups only
 //   joinSeqs        HASH     uid: seq of head when the user        for members of a group
 //                            joined
 //   positions       HASH     uid: `<readSeq> <deletedSeq> <head    if the user changed the
@@ -74,9 +74,9 @@
 //                            if no limit currently requires it
 //   commands        STREAM   pending copies of commands, with the  if a recipient may lack its copy
 //                            ID <messageId>-0 (`command-steps.ts`)
-//     h             bytes    head                                  always
-//     r             bytes    record                                always
-//     u             bytes    recipients                            always
+//     h             bytes    facts about the command (`headOf`)    always
+//     r             bytes    record of the command                 always
+//     u             bytes    recipients that may lack their copy   always
 //   feed            HASH                                           if the event feed was ever on
 //     number        integer  number of the newest event            if the feed is on
 //     stopped       integer  number of the newest event            if the feed is off

@@ -19,7 +19,7 @@ local number_at -- index in `numbers` of the next byte
 local reply_at -- index of the operation in the call
 local now -- Unix ms on the server's clock, as the caller estimates it
 local server_now -- Unix ms on the clock of the server
-local is_cluster -- true on a Redis Cluster, where some keys of a moving slot are on another server
+local is_cluster -- true on a Redis Cluster, where the keys of a migrating slot are on two servers
 local topic_end -- suffix of all topic names, which contains the number of the database
 -- Settings: time for which retries are recognised (ms), maximum age of messages (ms, 0 means no
 -- limit), maximum number of messages in a channel (0 means no limit), and maximum number of bytes
@@ -35,8 +35,8 @@ local function take_globals()
 end
 
 -- Reads the next `count` texts of the current operation. An operation must read all of its texts
--- and numbers before it does anything else. Otherwise, if it fails, the next operation would read
--- the failed one's arguments.
+-- and numbers before it does anything else. Otherwise, if an operation fails, the next operation
+-- would read the arguments that the failed operation has left unread.
 local function take_texts(count)
   local at = text_at
   text_at = at + count

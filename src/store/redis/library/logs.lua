@@ -9,14 +9,16 @@
 --                         c  index of the ending in LOG_ENDINGS, absent while the log is open
 --                         w  time to live in seconds, absent if the log has none
 --                         x  Unix ms when the log expires, absent if it does not
---                         u  Unix ms of the last use, absent without a time to live; see `readLog`
---                         s  order of the last append with an order, absent if there was none
+--                         u  Unix ms of the last recorded use (see `use_log`), absent without a
+--                            time to live
+--                         s  `order` of the last append that had an `order` (see `LogAppend`),
+--                            absent if no append had one
 --                         g  1 if the log was deleted while forks needed it, else absent
 --                         b  start of the log's own frames, encoded like n; absent if not a fork
 --                         o  settings of the fork (`originText` of `log-head.ts`), opaque to this
 --                            library; absent if not a fork
 --                         r  reference to the source, absent if not a fork
---                         and in the log of a channel's stream
+--                         The log of a channel's stream also has these fields:
 --                         h  channel and names of the stream (`encodeStreamHead` of `wire.ts`)
 --                         m  the stream's message: messageId, messageSeq (f64 each)
 --                         l  length in UTF-16 code units of the text that viewers are shown (u32),
@@ -27,19 +29,21 @@
 --                            first event that viewers are not shown, or -1 if they see all (f64),
 --                            position after the frame of that event (f64), position before the last
 --                            frame of an ended stream (f64), `maxDataBytes` of `ViewLimits` (u32)
---                         f  last publication, only if its topics are in other slots
+--                         f  frame that was published last, only if the topics of the stream's
+--                            users are in other slots
 --   logFrames     STRING  the log's own frames; bytes after the tail are not part of the log
 --   logProducers  HASH    for each producer its epoch, last number and Unix ms of its last append
 --                         (f64 each)
 --   logForks      SET     references of the forks
 --   logEventIds   HASH    for each event id that the producer of a stream chose, its mark
---                         (`store/event-ids.ts`), '' if different events share the id; kept until
---                         no retry can arrive any more. Has at most one field for each record of
---                         the log, so the limits of the log also limit its size
+--                         (`store/event-ids.ts`), '' if different events share the id. The hash is
+--                         kept until no retry can arrive any more. It has at most one field for
+--                         each record of the log, so the limits of the log also limit its size
 --
 -- Keys of a bucket:
 --
---   logExpiry      ZSET   name of each log that expires, scored by the Unix ms at which to check it
+--   logExpiry      ZSET   name of each log that expires, scored by the Unix ms at which a sweep
+--                         checks the log
 --   logReferences  ZSET   references that may have no fork yet, scored by the Unix ms of creation
 --   logReleases    SET    references of removed forks, until the sources have released them
 --
@@ -79,8 +83,8 @@ local publications
 --   publication       field f, nil if it has not changed
 --   unwritten         frames of events that `write_log` must still write
 --   unwritten_at      offset of the first such frame
---   noted             fields of hashes that operations have stored although the frames are not
---                     written yet: the key, the field and the former value of each, false if none
+--   noted             hash fields that operations have stored before the frames are written: key,
+--                     field and former value of each; the value is false if the field was new
 --   replies           indexes of the operations that changed the log
 --   is_failed         true if the changes could not be written
 --   is_new            true if the call has started the stream
@@ -231,7 +235,7 @@ end
 local function publish_append(log, position, check, frame) publish_log(log, LOG_APPEND_EVENT, position, check, frame) end
 
 -- Completes a frame that is appended at the end of a log: adds the last two fields, which `frame`
--- lacks. Returns the whole frame and the check after it.
+-- lacks. Returns the whole frame, and the check of the log after this frame.
 local function seal_frame(log, frame, crc)
   local check = bit.bxor(bit.rol(log.position == 0 and log.incarnation or log.check, 5), crc)
   return frame .. struct_pack('<I4I4', log.records, check), check % 4294967296
@@ -248,7 +252,7 @@ local function remove_log(log)
   call('UNLINK', log.head, log.frames, log.base .. 'logProducers:' .. log.name, log.base .. 'logForks:' .. log.name)
   call('ZREM', log.base .. 'logExpiry', log.name)
   open_logs[log.head] = nil
-  log.is_changed = true -- the head is not written any more
+  log.is_changed = true -- so that `change_log` does not list the log, whose head is gone
   for at = #changed_logs, 1, -1 do
     if changed_logs[at] == log then table.remove(changed_logs, at) end
   end
@@ -273,9 +277,9 @@ end
 --          check u32, start records u32; frames u8. 0 stands for none.
 --          for each frame: records u32, crc u32
 -- Texts    base, name, content type, origin, reference ('' for none); then the frames
--- Reply    DELETED; LOG_EXISTS, '' and the fields of the head; LOG_FULL and 1 (bytes) or 2 (records);
---          LOG_CREATED, the reference of an expired fork that it replaced ('' for none), and the
---          fields of the head
+-- Reply    DELETED; LOG_EXISTS, '' and the fields of the head; LOG_FULL and 1 (bytes) or 2
+--          (records); LOG_CREATED, the reference of the expired fork that the new log replaces
+--          ('' if it replaces no fork), and the fields of the head
 local function log_create()
   local ttl, expires, incarnation, ending, start, check, records, count = take_numbers('>ddI4BdI4I4B')
   local base, name, content_type, origin, reference = take_texts(5)
@@ -394,7 +398,7 @@ end
 --                           if the append has no records
 --   type                    content type, '' for none
 --   producer, epoch, number  producer ('' for none), its epoch and its number
---   has_order, order
+--   has_order, order         1 and the `order` of the append, 0 and '' if it has no `order`
 local function append_refusal(log, append)
   local producers, stored, verdict, reported = log.base .. 'logProducers:' .. log.name, nil, nil, nil
   local producer, epoch, content_type = append.producer, append.epoch, append.type
@@ -419,8 +423,8 @@ local function append_refusal(log, append)
   return nil, silent
 end
 
--- Records that a field of a hash was stored, so that it can be restored if the frames of the log
--- cannot be written. `before` is its former value, nil or false if it had none.
+-- Records that a field of a hash was stored, so that the former value can be restored if the frames
+-- of the log cannot be written. `before` is the former value, nil or false if the field was new.
 local function note_field(log, key, field, before)
   local noted = log.noted
   noted[#noted + 1], noted[#noted + 2], noted[#noted + 3] = key, field, before or false
@@ -452,8 +456,9 @@ end
 --
 -- Numbers  records u32, crc u32, ending u8 (0 to keep it open), has order u8, epoch f64, number f64
 -- Texts    base, name, frame ('' for none), content type ('' for none), producer ('' for none), order
--- Reply    verdict u8, ending u8, tail position f64, tail check u32, epoch f64, number f64 (of the
---          producer, or the number that the verdict reports), or verdict u8 alone
+-- Reply    verdict u8. With LOG_APPENDED, LOG_REPEATED, LOG_CLOSED, LOG_STALE_EPOCH, LOG_BAD_START
+--          and LOG_GAP also: ending u8, tail position f64, tail check u32, epoch f64, number f64
+--          (of the producer, or the number that the verdict reports)
 local function log_append()
   local records, crc, ending, has_order, epoch, number = take_numbers('>I4I4BBdd')
   local base, name, frame, content_type, producer, order = take_texts(6)
@@ -595,10 +600,10 @@ end
 -- KEYS   head
 -- ARGV   read_ms    Unix ms of the call
 --        position   at which the frames to read begin
---        maximum    bytes of frames to read, 0 for none
+--        maximum    maximum number of bytes of frames to read, 0 to read no frames
 --        is_kept    1 to read the log for a fork, even if it was deleted or has expired
---        past_ms    Unix ms; an ended stream whose message is from then or earlier is past
---                   retention. -1 means no limit
+--        past_ms    Unix ms: an ended stream whose message was stored at this time or earlier is
+--                   past retention. -1 means no limit
 -- Reply  1  verdict    MISSING, DELETED or LOG_DONE
 --        2  fields of the head: i t n c w x u b o r
 --        3  own frames from the position on, preceded by the 4 bytes before the position, if any;
@@ -642,7 +647,7 @@ local function end_logs(replies)
   end
   for _, log in ipairs(changed_logs) do
     if log.is_used then set_expiry(log) end
-    if log.is_closing then pcall(shrink_frames, log) end -- an error affects only this log
+    if log.is_closing then pcall(shrink_frames, log) end -- the log is stored, even if this fails
   end
   for _, publication in ipairs(publications) do
     local log, topic, frame = unpack(publication)

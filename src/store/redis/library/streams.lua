@@ -14,8 +14,8 @@
 --   1  these bytes
 --   2  if a stream has ended, its member of `activeStreams`, else ''. The caller must remove this
 --      member after it has added the end to `endedStreams` of the users
---   3  seq of that stream, else 0
---   4  Unix ms of its end, else 0
+--   3  seq of that stream's message, 0 if no stream has ended
+--   4  Unix ms of the stream's end, 0 if no stream has ended
 --   5… publications, in order
 local STREAM_DONE, STREAM_RUNNING, STREAM_MISSING, STREAM_LATE, STREAM_TAKEN, STREAM_STOPPED, STREAM_TOO_LARGE, STREAM_REFUSED = 1, 2, 3, 4, 5, 6, 7, 8
 local CLOSED, STOPPED, CANCELLED, INTERRUPTED = 1, 2, 3, 4 -- indexes in LOG_ENDINGS
@@ -24,7 +24,7 @@ local START_EVENT, CONTENT_EVENT, END_EVENT = 1, 2, 4 -- kinds of events; 3 is a
 local STREAM_TYPE = 'application/json' -- content type of the log
 local MAX_ENDS = 200 -- maximum number of members of a key `endedStreams`
 local MAX_OPEN_STREAMS = 100 -- see `broker/log-ports.ts`
-local TOO_MANY_STREAMS = 3 -- limit in the reply of `stream_create`
+local TOO_MANY_STREAMS = 3 -- stands for MAX_OPEN_STREAMS in a reply with CREATE_FULL
 local MAX_AHEAD_MS = 1000 -- maximum time by which an event may be in the future
 local MARK_BYTES = 12 -- size of a mark without the timestamp of its event
 
@@ -151,7 +151,7 @@ local function is_retry(log, id, mark)
 end
 
 -- Returns the number of UTF-16 code units that a frame adds to the text that viewers are shown, and
--- counts the frame's bytes. `event` has the same fields as in `add_event`.
+-- adds the frame's bytes to `log.bytes`. `event` has the same fields as in `add_event`.
 local function count_shown(log, event)
   if not log.is_limited then
     log.bytes = log.bytes + event.bytes
@@ -324,10 +324,10 @@ end
 --
 -- Numbers  kind u8, users u8, check u8 (see `permission.lua`, 0 for none), refusal u8 (decided by
 --          the caller, 0 for none), ending u8 (index in LOG_ENDINGS, 0 unless it is an end), fits
---          u8 (1 to ignore the maximum), units u32, bytes u32, shown u32 and crc u32 (see
+--          u8 (1 to ignore `max_stream_bytes`), units u32, bytes u32, shown u32 and crc u32 (see
 --          `add_event`)
--- Texts    the channel, clientMsgNo, sender, event id ('' for none), mark ('' if nothing is
---          remembered, see `store/event-ids.ts`), frame without its last two fields
+-- Texts    the channel, clientMsgNo, sender, event id ('' for none), mark ('' to store no mark, see
+--          `store/event-ids.ts`), frame without its last two fields
 local function stream_event()
   local kind, user_count, check, refusal, ending, fits, units, bytes, shown, crc = take_numbers('>BBBBBBI4I4I4I4')
   local channel = take_channel(user_count)
@@ -455,11 +455,11 @@ end
 -- active stream that was started by `POST /event`.
 --
 -- Numbers  users u8, check u8 and refusal u8 (as `stream_event`), force u8, bucket f64 (of the
---          message id counter, -1 on a single server), bytes u32 (that count against the maximum),
+--          message id counter, -1 on a single server), bytes u32 (see `add_event`),
 --          crc u32 (of the frame), incarnation u32 (of the log), end crc u32 (of the end frame),
 --          expiry f64 (Unix ms, or 0 if the message does not expire)
--- Texts    the channel, clientMsgNo, sender, event id ('' for none), mark ('' if nothing is
---          remembered), frame (as `stream_event`), field h of the log's head, record of the message,
+-- Texts    the channel, clientMsgNo, sender, event id ('' for none), mark ('' to store no
+--          mark), frame (as `stream_event`), field h of the log's head, record of the message,
 --          extra of the message's frame, message id counter, frame of the event that ends another
 --          stream ('' without `force`)
 local function stream_start()
@@ -507,7 +507,8 @@ end
 -- Reply    list: verdict; with CREATED and CREATE_EXISTS the fields `i`, `t`, `n` and `c` of the
 --          head, and field `h`; with CREATE_FULL the verdict of `log_append` or
 --          TOO_MANY_STREAMS; with CREATE_REFUSED the refusal.
---          Then, if the caller must publish, the elements 2… described above.
+--          Then, if the caller must publish, the elements 2… of the list that the beginning of
+--          this file describes.
 local function stream_create()
   local user_count, check, refusal, bucket, incarnation, max_data, start_crc, records, crc, shown, units, end_crc = take_numbers('>BBBdI4I4I4I4I4dI4I4')
   local channel = take_channel(user_count)
@@ -549,8 +550,8 @@ end
 -- Texts    the channel, clientMsgNo, sender, frame ('' for none), parts (see `add_event`), content type
 --          ('' for none), producer ('' for none), order, end frame ('' to keep it open)
 -- Reply    as `log_append`; or APPEND_REFUSED u8 and the refusal u8, APPEND_OTHER_SENDER u8 or
---          APPEND_TOO_LARGE u8. If the caller must publish, this is the first element of the reply
---          described above.
+--          APPEND_TOO_LARGE u8. If the caller must publish, these bytes are element 1 of the list
+--          that the beginning of this file describes.
 local function stream_append()
   local user_count, check, refusal, records, crc, has_order, epoch, number, bytes, shown, units, end_crc = take_numbers('>BBBI4I4BddddI4I4')
   local channel = take_channel(user_count)

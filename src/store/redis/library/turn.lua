@@ -9,8 +9,8 @@
 --        topic_end  suffix of topic names
 --        then the texts of the operations
 --        deadline   Unix ms
--- Reply  the reply of each operation, or the byte FAILED and an error; then, if a publication was
---        refused, the byte FAILED and that error
+-- Reply  for each operation its reply, or the byte FAILED and an error; then, if Redis refused a
+--        publication, the byte FAILED and the first such error
 
 local function run_operations(replies)
   while number_at <= #numbers do

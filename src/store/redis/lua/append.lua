@@ -22,7 +22,7 @@
 --             red dot         u8    1 if it has a red dot, else 0
 --             dedupe          u8    1 if it has a dedupe key, else 0
 --             check           u8    1 to 5: check of the sender, see `permission.lua`; 0: no check
---             expires         u8    1 if it expires, else 0
+--             expires         u8    1 if the message expires, else 0
 --             refusal         u8    refusal that the caller decided on, or 0
 --             reuse           u8    1 if its clientMsgNo may belong to another message, else 0
 --             payload hash    8 B   see `store/payload-hash.ts`; zeros without a dedupe key
@@ -242,7 +242,7 @@ if progress[IDS_BEFORE] then
 end
 local results = table.concat(reply)
 if not errors then return results end
--- If nothing was appended, and an error shows that the server currently accepts no writes, the
+-- If no message was appended, and an error shows that the server currently accepts no writes, the
 -- whole call fails, so that the node detects the state of the server.
 if not is_changed then
   for _, text in ipairs(errors) do

@@ -15,7 +15,7 @@
 --           lost
 --        6  list of `stream_snapshot` of the active streams and of the requested streams that
 --           exist. Their frames take at most MAX_BYTES
---        7  list of `stream_tail` of the other such streams
+--        7  list of `stream_tail` of the active and requested streams that exceed MAX_BYTES
 local head, log, open_streams, counter = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local mark_count = tonumber(ARGV[1])
 local FIRST_MARK = 2

@@ -7,9 +7,9 @@
 --        then uid and topic of each user, and bucket, see `user_feed.lua`
 -- Reply  1  number of copies that full inboxes dropped
 --        2  error of the first user whose copy failed, '' if no copy failed
---        3  -1 unless the node must list the inbox in `inboxDue` of the bucket, which happens only
---           on a Redis Cluster. In that case, the seq of the copy, 0 if an earlier call has put it
---        4  time with which the node must list the inbox
+--        3  -1 if the node need not list the inbox in `inboxDue` of the bucket, as always on a
+--           single server. Otherwise, the seq of the copy, 0 if an earlier call has put the copy
+--        4  time with which the node must list the inbox, if it must
 --        5  on a Redis Cluster, see `has_outbox`; else 0
 local command_copy = copy_of(unpack(ARGV, 1, COPY_ARGS))
 local message_id = tonumber(ARGV[11])

@@ -1,7 +1,8 @@
 -- Writes events to the feed of a bucket, in the same script as the change that they describe.
 -- Placed in front of scripts, after `append_event.lua`.
 --
--- These names are the last keys and the last arguments of the scripts.
+-- These names stand for the last keys and the last arguments of each script.
+--   FEED, EVENTS  keys of the bucket
 --   EVENT_IDS     message id counter
 --   EVENT_BUCKET  bucket of the counter, -1 on a single server
 --   EVENT_KEY     key of the events, see `EventRow`

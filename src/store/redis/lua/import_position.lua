@@ -2,8 +2,7 @@
 --
 -- ARGV   read_seq     seq through which the user has read
 --        deleted_seq  seq through which the user has deleted
--- Reply  1  the position was set
---        0  the position was already the same
+-- Reply  1 if the position was set, 0 if the same position was already stored
 local head, positions = KEYS[1], KEYS[2]
 local uid, read_seq, deleted_seq = ARGV[1], ARGV[2], ARGV[3]
 local head_seq = tonumber(redis.call('HGET', head, 'seq') or '0')

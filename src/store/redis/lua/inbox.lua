@@ -119,8 +119,8 @@ local function extend_ttl(key, ms)
   if redis.call('PEXPIRE', key, ms, 'GT') == 0 then redis.call('PEXPIRE', key, ms, 'NX') end
 end
 
--- Makes the inbox's other lists live as long as its copies. If a list expired earlier, some copies
--- would no longer be counted, dropped, or removed on time.
+-- Makes these lists of the inbox expire together with its copies. If a list expired earlier, some
+-- copies would no longer be counted, dropped, or removed on time.
 local function keep_with_copies(inbox, ...)
   local ttl_ms = int(redis.call('PTTL', inbox.copies))
   for _, list in ipairs({ ... }) do redis.call('PEXPIRE', list, ttl_ms) end
@@ -157,9 +157,9 @@ end
 
 -- Drops copies until fewer than `max_copies` remain. Each time, drops the oldest copy of the sender
 -- with the most copies; all backends count as one sender. `by` is the user whose copy needs the
--- room, '' for a backend. A user's copy never displaces a copy from a backend. If only such copies
--- are left, the function stops. Returns the number of dropped copies, and false if the function
--- stopped, else true.
+-- room, '' for a backend. A user's copy never displaces a copy from a backend: if only copies from
+-- backends are left, the function stops. Returns the number of dropped copies, and true if there is
+-- room now, else false.
 local function make_room(inbox, max_copies, by)
   local dropped, has_users = 0, has_senders(inbox)
   while true do
@@ -227,7 +227,7 @@ end
 -- it. The inboxSeq is 0 if the inbox is full of copies from backends and a user sent the copy.
 local function put_copy(id, copy, inbox, topic)
   local now, max_copies, sender, dropped = tonumber(copy.now), tonumber(copy.max_copies), copy.sender, 0
-  -- at least 1, because the copy may have expired
+  -- The time is at least 1 ms, because the copy may have expired.
   local ttl_ms = int(math.max(1, tonumber(copy.ends) - now) + inbox.kept_ms)
   if has_share(inbox, copy) then dropped = drop_oldest(inbox, sender) end
   if redis.call('XLEN', inbox.copies) >= max_copies then

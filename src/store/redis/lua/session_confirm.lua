@@ -24,7 +24,7 @@
 --          {'refused', reason}   ended by a later session, `session_end.lua`, its device or a ban
 --          {'failed', error}
 --          {'announce'} or {'full'}  nothing was changed, see `outbox_demand`
---        the third item is 1 if the user's outbox may have entries now
+--        In each of them, the third item is 1 if the user's outbox may have entries now.
 local incarnation, judgement, event_ids, on_demand, is_announced = unpack(ARGV, 1, 5)
 local FIRST_SESSION = 6
 local FIELDS = 11

@@ -16,8 +16,8 @@
 --        positions      MessagePack array, with four items for each position: the key prefix of its
 --                       bucket, the channel key, the last seq and the highest message id of the
 --                       reader. '' if there are no positions
--- Reply  1  positions (from 1) of the groups of which the user is not a member
---        2  positions (from 1) of the groups with an active stream
+-- Reply  1  indexes (from 1) of the groups of which the user is not a member
+--        2  indexes (from 1) of the groups that have an active stream and the user as a member
 --        3  newest seq and last common seq (see `resume_seqs.lua`) of each position
 --        then, only if the user's part is read
 --        4  1 if the session has an entry, else 0

@@ -88,8 +88,8 @@ if order and is_main then
 end
 session.since, session.order = since, order or math.max(NOW, last_order + 1)
 
--- Expired entries count too, because a node that could not extend them may still be serving the
--- sessions.
+-- A login also ends sessions whose entries have expired, because a node that could not extend the
+-- entries may still be serving the sessions.
 for _, old in ipairs(expired) do others[#others + 1] = old end
 for _, old in ipairs(others) do
   if collide(session, old) or same_login(session, old) then replace(user, session, old) end

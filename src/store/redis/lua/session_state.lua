@@ -1,4 +1,5 @@
--- Records whether a session's client is in the background. Has no effect for an unknown session.
+-- Records whether a session's client is in the background. Has no effect if the session has no
+-- entry.
 --
 -- ARGV   is_background  1 if the client is in the background, else 0
 local sessions = KEYS[1]

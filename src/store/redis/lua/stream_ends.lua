@@ -1,7 +1,7 @@
 -- Finds the channels with a stream that ended at or after a given time. Read-only.
 --
 -- KEYS   key prefix of each bucket that contains some of the channels
--- ARGV   since  Unix ms; earlier ends do not count
+-- ARGV   since  Unix ms: earlier ends are ignored
 --        then, for each bucket, the number of its channels and the channel key of each
 -- Reply  for each such channel
 --        1  its position (from 1) among the channel keys in ARGV

@@ -1,14 +1,14 @@
 -- Reads a stream. Read-only.
 --
--- ARGV   past_ms             Unix ms; an ended stream that started then or earlier is past retention.
---                            -1 means no limit.
+-- ARGV   past_ms             Unix ms: an ended stream that started at this time or earlier is past
+--                            retention. -1 means no limit.
 --        cached_no           clientMsgNo of the stream if the caller already has events of it,
 --                            else ''
 --        cached_incarnation  incarnation of that stream
 --        cached_position     position after these events
 --        cached_check        last four bytes before that position
---        now                 Unix ms; an ended stream whose message expires then or earlier is not
---                            shown
+--        now                 Unix ms: an ended stream whose message expires at this time or earlier
+--                            is not shown
 -- Reply  `stream_snapshot`, nil if the stream does not exist, is past retention or has expired
 local head = KEYS[1]
 local client_msg_no, past_ms, cached_no, cached_incarnation, cached_position, cached_check, now = unpack(ARGV)

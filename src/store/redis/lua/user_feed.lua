@@ -11,14 +11,14 @@
 --   announcing  STRING  present for a minute from the moment when a node must list the user in
 --                       `online` of the bucket. While the key exists, no node removes the user from
 --                       that list.
---   outbox      LIST    MessagePack lists: number, type, `events` or `onDemandEvents`, fields. A
---                       type below 0 is not an event: the last session of the user has left, and
---                       the fields are the Unix ms when it left
+--   outbox      LIST    MessagePack lists: number, type, `events` or `onDemandEvents`, fields. An
+--                       entry with a type below 0 is not an event. It records that the user's last
+--                       session has left, and its fields are the Unix ms of this leave
 --   outboxSeq   STRING  number of the newest entry of the outbox, kept for two days. Numbers grow
 --                       even after Redis has lost its last writes.
--- Outbox entries are never dropped. A script that can add any number of entries over time is not
--- run while the outbox has `MAX_OUTBOX` entries. All other scripts add only a few entries per
--- session of the user.
+-- Outbox entries are never dropped. While the outbox has `MAX_OUTBOX` entries, scripts that could
+-- add any number of entries over time do not run (see `outbox_demand`). All other scripts add only
+-- a few entries per session of the user.
 local OUTBOX = 'outbox'
 local MAX_OUTBOX = 1000
 local OUTBOX_TTL = 172800000

@@ -2,7 +2,7 @@
 -- acquired its lease.
 --
 -- ARGV   id           of the endpoint
---        token        of the lease, '' to ignore the lease and to change only stored texts
+--        token        of the lease, '' to ignore the lease and to change only existing fields
 --        state_count  number of fields of `state` to change
 --        then for each change the field and its text, '' to remove the field; the changes of `state`
 --        come first

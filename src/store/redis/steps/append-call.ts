@@ -18,8 +18,8 @@ const RETRY = 2;
 const REFUSED = 3;
 const REUSED = 5;
 /**
- * Number of bytes of one result in the reply. If the reply has ids of previous messages, they
- * follow the last result.
+ * Number of bytes of one result in the reply. If the reply contains ids of previous messages, these
+ * ids follow the last result.
  */
 const RESULT_BYTES = 26;
 const ID_BYTES = 8;

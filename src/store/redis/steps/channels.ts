@@ -146,7 +146,8 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
     async createChannel(info, subscribers) {
       const uids = [...new Set(subscribers)];
       if (infoOf(info, await recordBits(info)) !== undefined) {
-        // A fail-over may have lost the index entries of the call that created the group.
+        // Writes the index entries again, because a fail-over may have lost them since the group
+        // was created.
         if (info.type === GROUP_CHANNEL) await groups.add(info.id, await membersAmong(info, uids));
         return false;
       }

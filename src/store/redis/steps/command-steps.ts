@@ -77,7 +77,7 @@ export type Acceptance =
       readonly kind: "retry";
       readonly messageId: number;
       readonly messageSeq: number;
-      /** 0 if the first call was a command. */
+      /** Publication number of the first message. 0 if the first call sent a command. */
       readonly publicationSeq: number;
       /** The first command if some recipients may lack their copy, `undefined` otherwise. */
       readonly unfinished: Command | undefined;
@@ -199,8 +199,9 @@ export async function roomOf(
 }
 
 /**
- * Puts a copy into each inbox that lacks one. On a Cluster, `uids` must have one element, and the
- * call must be repeated if it fails, even if the copy was put.
+ * Puts a copy of the command into each user's inbox unless the inbox already got its copy. On a
+ * Cluster, `uids` must have one element, and the call must be repeated if it fails, even if the
+ * copy was put.
  */
 export async function put(
   ports: CommandPorts,
@@ -209,7 +210,7 @@ export async function put(
 ): Promise<PutResult & EventResult> {
   const { keys } = ports.link;
   const args = [...copyArgs(ports, command), command.messageId, ...recipientsOf(ports, uids)];
-  // The call is vital. The command is accepted, but `overloaded` would mean that it was not.
+  // The call is vital, because `overloaded` would mean that the command was not accepted.
   const names = [...PUT_KEYS, "inboxIds"];
   const reply = await ports.link.run(PUT, inboxKeys(keys, uids, names), args, { isVital: true });
   const [dropped, cause, seq, endMs, events] = reply as [number, Buffer, number, number, number];
@@ -218,9 +219,9 @@ export async function put(
 }
 
 /**
- * Adds an inbox to `inboxDue` in the bucket of the user's events, with the time when the next copy
- * expires. Needed only on a Cluster. `seq` is the inboxSeq of a copy that remains until then, or 0
- * if no such copy is known.
+ * Adds an inbox to `inboxDue` in the bucket of the user's events. Needed only on a Cluster. `endMs`
+ * is the time when the next copy expires. `seq` is the inboxSeq of a copy that remains until
+ * `endMs`, or 0 if no such copy is known.
  */
 export async function listInbox(
   { link, clock }: Pick<CommandPorts, "link" | "clock">,

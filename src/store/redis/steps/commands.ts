@@ -1,8 +1,8 @@
 // Puts copies of broker commands into inboxes. On a single server, one script is enough for a
 // command with at most `RECIPIENTS_PER_CALL` recipients. Every other command gets a pending entry
 // in its channel's slot. Further scripts then put the copies into the inboxes, and finally the
-// entry is removed. If the node dies before that, a retry on any node or a sweep within an hour
-// completes the command.
+// entry is removed. If the node dies before the removal, a retry on any node or a sweep within an
+// hour completes the command.
 
 import { BrokerError, isTransient } from "../../../broker/errors.ts";
 import { type ChannelKey, firstMessageId, userTopic } from "../../../broker/model.ts";
@@ -66,7 +66,7 @@ export class Commands {
   readonly #ports: RedisStorePorts;
   readonly #userEvents: ReturnType<typeof createUserEvents>;
   readonly #perCall: number;
-  /** Maximum number of recipients of a command that is stored by one script. */
+  /** Maximum number of recipients for which one script is enough. 0 on a Redis Cluster. */
   readonly #direct: number;
   readonly #batchSize: number;
   readonly #batches: Semaphore;
@@ -141,9 +141,9 @@ export class Commands {
     const count = recipients.length > this.#direct ? 0 : recipients.length;
     const send = (isRefused = false) =>
       markHandled(accept(this.#ports, command, { draft, count, isRefused }));
-    // On a Cluster, the first script puts no copies into inboxes. It is sent immediately, even if
-    // copies of the channel's earlier commands are still in progress. If the inbox may lack room,
-    // another script checks the inbox first.
+    // On a Cluster, `accept` puts no copies into inboxes. It is therefore called immediately, even
+    // if copies of the channel's earlier commands are still in progress. A command that may be
+    // refused waits for them, because another script must first check the recipient's inbox.
     const asksFirst = isCluster && mayBeRefused(command);
     const early = isCluster && !asksFirst ? send() : undefined;
     return this.#channelQueues.run(key, async () => {
@@ -352,7 +352,7 @@ export class Commands {
 
 interface SentCommand {
   readonly accepting: Promise<Acceptance>;
-  /** Settles when the scripts after the first one are done. Absent if one script was enough. */
+  /** Settles when the scripts that follow `accept` are done. Absent if no script follows. */
   readonly spreading?: Promise<void>;
 }
 

@@ -60,7 +60,7 @@ export type StateReply = readonly (number | Buffer | readonly unknown[] | null)[
 
 interface Lists {
   readonly groups: GroupIndex;
-  /** Reads a conversation whose newest message one script could not find. */
+  /** Reads a conversation whose newest message `conversation_heads.lua` could not find. */
   readonly readWhole: (uid: string, channel: ChannelRef) => Promise<Conversation | undefined>;
 }
 

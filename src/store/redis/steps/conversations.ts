@@ -35,7 +35,7 @@ const STATE = loadScript(
   ...["channel_record", "positions", "entry", "snapshot", "conversation_state"].map(lua),
 );
 
-/** Maximum number of whole conversations read at once. Their messages may be large. */
+/** Maximum number of conversations read at once with their newest messages, which may be large. */
 const WHOLE_IN_FLIGHT = 16;
 
 /**

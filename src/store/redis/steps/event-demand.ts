@@ -1,5 +1,5 @@
 // Stores in one HASH the time until which readers want each kind of on-demand event. State: this
-// node's demand, in the ports.
+// node's demand (`demand` of the ports).
 
 import { DEMAND_KINDS, type EventDemandStore } from "../../../broker/event-demand-ports.ts";
 import type { RedisStorePorts } from "../ports.ts";

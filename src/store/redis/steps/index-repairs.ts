@@ -1,8 +1,8 @@
 // Repairs users' group indexes on a Redis Cluster, where a fail-over of a user's slot may lose a
 // group from the index while the group's slot keeps the membership. An entry that was written in
-// the last minute is written again if its connection was lost or its slot moved, and the user's
-// sessions are notified. If `redis.minReplicas` is not 0, no entry can be lost, and nothing is
-// repaired.
+// the last minute is written again, and the user's sessions are notified, if the connection on
+// which the entry was written was lost, or if its slot moved. If `redis.minReplicas` is not 0, no
+// entry can be lost, and nothing is repaired.
 
 import { isTransient } from "../../../broker/errors.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -25,8 +25,8 @@ interface WrittenEntry extends IndexEntry {
 
 /**
  * Time for which written entries are remembered. A fail-over can lose entries that were written to
- * a primary that is isolated from the cluster. Such a primary stops accepting writes after a
- * shorter time.
+ * a primary while it was isolated from the cluster. An isolated primary stops accepting writes
+ * after a shorter time.
  */
 const KEPT_MS = 60_000;
 const MAX_ENTRIES = 200_000;

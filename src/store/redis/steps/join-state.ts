@@ -178,7 +178,8 @@ export function createRedisJoinState(ports: JoinPorts): SessionStore["joinState"
       await Promise.all(
         pieces.map((piece) => {
           const call = () => read(request, piece, into);
-          // A Cluster server that is down must not delay the calls to other servers.
+          // On a Cluster, the calls do not share a limit, because a server that is down must not
+          // delay the calls to other servers.
           return isCluster ? call() : longLists.run(call);
         }),
       );

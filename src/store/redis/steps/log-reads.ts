@@ -37,13 +37,14 @@ interface LogFrames {
 
 export interface LogReads {
   /**
-   * Returns the log. With `isKept`, also returns a log that is deleted or expired, as long as Redis
-   * still stores it.
+   * Returns the log. With `isKept`, also returns a log that is deleted or expired if Redis still
+   * stores it.
    */
   stored(name: LogName, isKept?: boolean): Promise<StoredLog | "missing" | "deleted">;
   /**
    * Returns the log and whole frames from the offset `from`: up to `maxBytes` bytes, but at least
-   * one frame. `frames` is `undefined` if `from` is `undefined` or is not an offset of the log.
+   * one frame unless `from` is the tail. `frames` is `undefined` if `from` is `undefined` or is not
+   * an offset of the log.
    */
   frames(
     name: LogName,

@@ -51,7 +51,7 @@ const DELETED = 2;
 const CREATED = 3;
 const EXISTS = 4;
 const FULL = 5;
-/** Results of `log_append` by number. */
+/** Verdicts of `log_append`. The number of a verdict is its index plus 1. */
 const APPEND_VERDICTS = [
   ...(["missing", "deleted", "appended", "repeated", "closed", "other_type"] as const),
   ...([

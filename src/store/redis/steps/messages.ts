@@ -60,8 +60,8 @@ export function createRedisMessages(ports: MessagePorts): RedisMessages {
     if (placement.publicationSeq === 0) await commands.settle(draft.key, placement.messageId);
     else if (isApart && placement.messageSeq === 0) {
       // A message that is not stored must be published again from the draft of the retry. A draft
-      // with the permission `refused_by_hook` serves only to look for an earlier call, and lacks
-      // the payload with which a hook may have replaced the sender's payload.
+      // with the permission `refused_by_hook` cannot be published. It only serves to look for an
+      // earlier call, and has the sender's payload, which a hook may have replaced in that call.
       if (draft.permission !== "refused_by_hook") await publish(draft, placement);
     } else if (isApart) await publishAgain(ports, draft, placement);
   }

@@ -1,6 +1,6 @@
 // Users who were announced as online, in Redis. Each user has a key, and each bucket has an index
-// of the users whose events are in the bucket (`lua/user_events.lua`). State: the bucket with which
-// the next turn begins.
+// of the users whose events are in the bucket (`lua/user_events.lua`). State: the bucket that the
+// next turn of this node reads first (see `OnlineTerms`).
 
 import { bucketOf } from "../../../broker/log-frame.ts";
 import { userTopic } from "../../../broker/model.ts";

@@ -42,9 +42,9 @@ export class Sweep {
   }
 
   /**
-   * Sweeps all buckets, runs the tasks unless every bucket failed, and returns the number of
-   * removed messages. If a sweep is in progress, waits for that sweep instead. Throws the first
-   * error after all buckets and tasks have been processed.
+   * Sweeps all buckets, then runs the tasks, and returns the number of removed messages. On a Redis
+   * Cluster, skips the tasks if every bucket failed. If a sweep is in progress, waits for that
+   * sweep instead. Throws the first error after all buckets and tasks have been processed.
    */
   run(): Promise<number> {
     return this.#run(this.#ports.clock);
@@ -121,7 +121,7 @@ export class Sweep {
     let removed = 0;
     let channels: readonly string[];
     const failures = new SweepFailures();
-    /** Channels that could not be reclaimed. They keep their place in `due`. */
+    /** Channels that could not be reclaimed. They stay in `due`, so later pages contain them. */
     const failed = new Set<string>();
     do {
       channels = [];

@@ -129,7 +129,7 @@ export function createRedisSessions({
       const reply = await runFor(uid, (isAnnounced) =>
         link.run(LOGIN, [keyOf(uid), ...idKeys], [...args, isAnnounced]),
       );
-      const [kind, ...fields] = reply as [Buffer, ...Buffer[]]; // only the groups are a list
+      const [kind, ...fields] = reply as [Buffer, ...Buffer[]]; // except the groups, a list
       const result = kind.toString() as LoginResult["kind"];
       if (result === "unauthorized") return { kind: result };
       await Promise.all([flush(uid), result === "entered" ? relist(uid) : undefined]);
@@ -137,7 +137,7 @@ export function createRedisSessions({
       const [since, loginOrder, level, groups, newestId] = fields;
       return {
         kind: result,
-        // The level that was passed in, or the level that `putDevice` wrote.
+        // The level that was passed in, the level that `putDevice` wrote, or 0.
         session: { ...session, level: Number(level) as DeviceLevel },
         since: Number(since),
         order: Number(loginOrder),

@@ -1,6 +1,6 @@
 // Reads streams from Redis, with one script per stream. A node keeps the events that it has read,
 // and a later read transfers only the events after them. Reading a stream that has not changed
-// returns the same snapshot. State: a cache of these events, limited by their size.
+// returns the same snapshot object. State: a cache of the events, limited by their size.
 
 import type { ChannelKey, StreamSnapshot } from "../../../broker/model.ts";
 import type { StreamEnd, StreamStore } from "../../../broker/ports.ts";
@@ -115,8 +115,8 @@ export function createStreamReads({
   }
 
   /**
-   * Returns the ended streams in the key `ends`. If `ends` is the key of a group, `group` is its
-   * channel key, because the elements of the sorted set do not contain it. If `ends` is the key of
+   * Returns the ended streams in the key `ends`. If `ends` belongs to a group, `group` is the
+   * group's channel key, which the elements of the sorted set do not contain. If `ends` belongs to
    * a user, `group` is `undefined`.
    */
   async function endsIn(

@@ -76,7 +76,7 @@ function decodeView(view: Buffer): StreamViewField {
 
 /** Returns a fold without events. */
 export function newFold({ head, view }: Pick<StreamReply, "head" | "view">): StreamFold {
-  // The store decides which events viewers are shown.
+  // `maxBytes` is infinite, because the store decides which events viewers are shown.
   return new StreamFold(head, { maxBytes: Infinity, maxDataBytes: view?.maxDataBytes ?? Infinity });
 }
 

@@ -30,7 +30,7 @@ import { checkOf, expiryOf } from "./append-call.ts";
 import { ChannelNamesOf } from "./channel-names.ts";
 import { endingIndex, withoutTrailer } from "./log-head.ts";
 
-/** Numbers of the kinds of events in the library. */
+/** Numbers that the library uses for the kinds of events. */
 const START = 1;
 const CONTENT = 2;
 const NOTE = 3;
@@ -110,7 +110,7 @@ export function createStreamSteps(
     );
   }
 
-  /** Returns the frame of the records, and the facts about them that the library needs. */
+  /** Returns the frame of the records, and the sizes of the records that the library needs. */
   function batchOf(
     { key, clientMsgNo, records, contentType = "" }: RecordBatch,
     nowMs: number,
@@ -277,7 +277,7 @@ function eventFrame(
 ): OpenFrame {
   const { type, data, eventId, timestampMs = nowMs, state } = event;
   const isTimed = event.timestampMs !== undefined;
-  // Only the embedded store uses `detail`. This store keeps the value in the log's head.
+  // Always 0, because only the embedded store uses `detail` (see `StreamEvent`).
   const detail = 0;
   return openEventFrame({ type, data, eventId, timestampMs, isTimed, detail, state, isHidden });
 }

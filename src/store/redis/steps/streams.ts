@@ -310,8 +310,9 @@ const VERDICTS = [
 ] as const;
 
 /**
- * Frames that the caller must publish. Three elements precede them, which are empty or 0 unless a
- * stream has ended: its member of `activeStreams`, its seq and end time. See `library/streams.lua`.
+ * Frames that the caller must publish, after three elements that describe a stream that has ended:
+ * its member of `activeStreams`, the seq of its message, and its end time. The three elements are
+ * empty or 0 if no stream has ended. See `library/streams.lua`.
  */
 type Publications = readonly [name?: Buffer, seq?: number, endedMs?: number, ...frames: Buffer[]];
 

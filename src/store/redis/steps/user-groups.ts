@@ -29,7 +29,7 @@ const GROUPS_PER_CALL = 200;
 /** Maximum number of calls in flight for long lists. The limit leaves room for other calls. */
 const LONG_LISTS_IN_FLIGHT = 2;
 const MIN_REMOVE_AGE_S = 300;
-/** Duration of the script in `addBefore` after which the group is added again. */
+/** Duration of the first two steps of `addBefore` above which the group is added again. */
 const MAX_ADD_MS = 60_000;
 
 /** Methods of `UserGroups` that other steps call. */
@@ -64,8 +64,8 @@ export class UserGroups {
   }
 
   /**
-   * Adds the group to the indexes, then runs the script. Adds the group again if this took longer
-   * than `MAX_ADD_MS`, because a reader may then have removed the entries.
+   * Adds the group to the indexes, then runs the script. Adds the group again if both steps took
+   * longer than `MAX_ADD_MS`, because a reader may then have removed the entries.
    */
   async addBefore<T>(
     groupId: string,
@@ -172,7 +172,8 @@ export class UserGroups {
     const groups = await Promise.all(
       pieces.map((piece) => {
         const check = () => this.#amongPiece(uid, piece);
-        // A Cluster server that is down must not delay the calls to other servers.
+        // On a Cluster, the calls do not share a limit, because a server that is down must not
+        // delay the calls to other servers.
         return this.#link.isCluster ? check() : this.#longLists.run(check);
       }),
     );
