@@ -19,8 +19,8 @@
 --             messages        u8    number of messages
 --           for each message of the channel
 --             stored          u8    1 if the message is stored, else 0
---             red dot         u8    1 if it has a red dot, else 0
---             dedupe          u8    1 if it has a dedupe key, else 0
+--             red dot         u8    1 if the message has a red dot, else 0
+--             dedupe          u8    1 if the message has a dedupe key, else 0
 --             check           u8    1 to 5: check of the sender, see `permission.lua`; 0: no check
 --             expires         u8    1 if the message expires, else 0
 --             refusal         u8    refusal that the caller decided on, or 0
@@ -44,9 +44,9 @@
 --             version         u8
 --             result          u8    1 appended, 2 retry, 3 refused, 4 failed, 5 refused, because
 --                                   the clientMsgNo belongs to another message
---             pub             f64   publication number; the refusal if it is refused
+--             pub             f64   publication number; the refusal if the message is refused
 --             messageId       f64
---             messageSeq      f64   0 if it is not stored
+--             messageSeq      f64   0 if the message is not stored
 --        for each message, only if one was appended to a channel whose users are in other slots
 --             idBefore        f64   id of the channel's message before it, 0 if that id is unknown
 --                                   or the message was not appended

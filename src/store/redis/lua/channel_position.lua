@@ -27,7 +27,7 @@ local last_id = tonumber(redis.call('GET', counter) or '0')
 local head_seq = tonumber(fields[2] or '0')
 
 -- Returns true if the message is certainly not in the channel, false if it certainly is, and nil if
--- the log no longer shows whether it is.
+-- the log no longer contains the entries that would decide this.
 local function is_lost(seq, id)
   if math.abs(seq) > head_seq or id > last_id then return true end
   local from = seq > 0 and seq or 1 - seq

@@ -16,8 +16,8 @@
 --        is_refused    1 if the caller has found that the only recipient has no room, else 0
 --        payload_hash  see `store/payload-hash.ts`
 --        allows_reuse  1 if the clientMsgNo may belong to another message or command, else 0
---        event_key     key of the event `command.sent`, '' if none is written
---        event_fields  the event's JSON object after the message id fields
+--        event_key     key of the event `command.sent`, '' if this event is not written
+--        event_fields  part of the event's JSON object that follows the message id fields
 --        has_number    1 if `event_fields` contains the clientMsgNo, else 0
 --        user_count    number of users that get a copy now
 --        then for each of these users: uid, topic, and bucket, see `user_feed.lua`

@@ -4,7 +4,7 @@
 -- KEYS   for each user: inboxSeq, inbox, inboxExpiry, inboxSenders, inboxShares,
 --        inboxOrder, inboxIds
 -- ARGV   see `copy_of` in `inbox.lua`, then messageId
---        then uid and topic of each user, and bucket, see `user_feed.lua`
+--        then for each user: uid, topic, and bucket, see `user_feed.lua`
 -- Reply  1  number of copies that full inboxes dropped
 --        2  error of the first user whose copy failed, '' if no copy failed
 --        3  -1 if the node need not list the inbox in `inboxDue` of the bucket, as always on a
@@ -26,8 +26,8 @@ local MIN_REMEMBERED = 1000
 local unlisted_seq, due, has_events = -1, 0, 0
 
 -- Makes the node list the inbox unless it is already listed with the time when the copy expires, or
--- an earlier time. `due` may be earlier than the copy's expiry, because copies that were put while
--- the feed was off are not listed and may expire before this copy.
+-- an earlier time. `due` may be earlier than the copy's expiry, because the inbox was not listed
+-- for copies that were put while the feed was off, and such a copy may expire before this copy.
 local function note_unlisted(inbox, seq, ends)
   if inbox.bucket ~= OUTBOX then return end
   local listed, ends_ms = redis.call('GET', inbox.listed), tonumber(ends)
@@ -36,8 +36,8 @@ local function note_unlisted(inbox, seq, ends)
   end
 end
 
--- Calls `put_copy` unless the user already has a copy. Returns the results of `put_copy`, 0 and 0
--- if the function was not called.
+-- Calls `put_copy` unless the inbox already got its copy. Returns the results of `put_copy`, or 0
+-- and 0 if the inbox already got its copy.
 local function put_once(id, copy, inbox, topic)
   local now = tonumber(copy.now)
   local is_new = redis.call('ZADD', inbox.ids, int(now), int(id)) == 1

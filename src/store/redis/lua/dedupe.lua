@@ -24,8 +24,7 @@ end
 
 local function read_dedupe(key, now, window) return decode_dedupe(redis.call('GET', key), now, window) end
 
--- Returns true if the payload with this hash is known to differ from the payload that was sent
--- first.
+-- Returns true if the hash of the first payload is known and differs from the hash of this payload.
 local function is_other_payload(first_hash, hash) return first_hash ~= '' and first_hash ~= hash end
 
 -- Time to live of dedupe records in ms, as a string. It is the same for all records of a call.
@@ -35,8 +34,8 @@ local dedupe_ttl
 --   place     `<seq>-<messageId>`
 --   pub       publication number if it differs from the seq, else false or nil
 --   hash      of the payload
---   is_first  true to write only if there is no record within the window. If there is one, its id,
---             seq, publication number and hash are returned.
+--   is_first  true to write only if there is no record within the window. If such a record exists,
+--             its id, seq, publication number and hash are returned.
 --   reuse     1 to replace the record of a message with a different payload instead of returning it
 local function write_dedupe(key, window, now, place, pub, hash, is_first, reuse)
   dedupe_ttl = dedupe_ttl or int(window + DEDUPE_SPACE_MS)

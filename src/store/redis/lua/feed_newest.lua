@@ -1,7 +1,7 @@
--- Reads the newest event of some partitions. Read-only.
+-- Reads the position of the newest event in each partition. Read-only.
 --
 -- KEYS   feed of each partition
--- Reply  number and id of the newest event of each partition, 0 and 0 if it has none
+-- Reply  number and id of the newest event of each partition, 0 and 0 if it never had an event
 
 local positions = {}
 for _, feed in ipairs(KEYS) do

@@ -1,4 +1,4 @@
--- Finds the groups, among those in ARGV, that a user is not a member of. Read-only.
+-- Finds the groups in ARGV that a user is not a member of. Read-only.
 --
 -- KEYS   key prefix of each bucket that contains some of the groups
 -- ARGV   uid

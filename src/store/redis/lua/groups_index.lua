@@ -1,8 +1,8 @@
 -- Reads a user's group index. Placed in front of scripts.
 --
 -- Returns false if the index has exactly the ids that the caller knows, in the same order.
--- Otherwise, returns all ids. `known` is the SHA-1 (hexadecimal) of the known ids, with a line
--- break after each.
+-- Otherwise, returns all ids. `known` is the SHA-1 (hexadecimal) of the ids that the caller knows,
+-- each followed by a line break.
 local function unknown_index(groups, known)
   local ids = redis.call('HKEYS', groups)
   ids[#ids + 1] = ''

@@ -5,7 +5,7 @@ local TIDY_EVERY = 32 -- number of copies after which expired copies are removed
 
 local SEQ_DIGITS = 15 -- number of digits of the highest inboxSeq
 
-local MAX_EXPIRED = 100 -- argument `count` of `expire_copies` when a copy is put
+local MAX_EXPIRED = 100 -- argument `count` of `expire_copies` in the calls in this file
 
 -- Returns a user's inbox.
 --   bucket     see `user_feed.lua`
@@ -32,7 +32,7 @@ local function order_member(sender, seq)
   return order_prefix(sender) .. string.rep('0', SEQ_DIGITS - #seq) .. seq
 end
 
--- Removes the entry of a removed copy in `order` and `senders`, and subtracts the copy from its
+-- Removes the entries of a removed copy from `order` and `senders`, and subtracts the copy from its
 -- sender's share.
 local function forget_sender(inbox, seq)
   local sender = redis.call('HGET', inbox.senders, seq) or ''
@@ -191,7 +191,7 @@ local COPY_ARGS = 10 -- number of arguments of `copy_of`
 --   max_copies     maximum number of copies in an inbox
 --   payload_bytes  size of the payload
 --   origin         session that gets no push, '' if there is none
---   sender         user who sent the command, '' if it was a backend
+--   sender         user who sent the command, '' if a backend sent it
 --   share          maximum number of copies that one sender may have in another user's inbox
 --   event_ids      see `inbox_of`
 local function copy_of(now, ends, ends_early, max_copies, payload_bytes, record, origin, sender, share, event_ids)

@@ -1,4 +1,4 @@
--- Takes uids from `replaced`, and removes the data of users who are no longer members.
+-- Removes uids from `replaced`, and removes the data of these users unless they are still members.
 --
 -- KEYS   see `members.lua`
 -- ARGV   see `members.lua`, then

@@ -7,8 +7,8 @@
 --        last_leave  Unix ms: a user whose last session left at this time or earlier is offline
 --        then for each session of a dead node
 --          id           sessionId
---          incarnation  the dead incarnation. The session stays if its node has confirmed it under a
---                       new one.
+--          incarnation  incarnation of the dead node. The session stays if a node has confirmed it
+--                       under a different incarnation.
 -- Reply  1  1 if the user is offline now, 2 if the user has sessions, else 0
 --        2  1 if the user is not announced as online and no node is about to announce the user
 local sessions = KEYS[1]

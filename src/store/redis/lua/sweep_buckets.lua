@@ -1,6 +1,6 @@
 -- Finds the keys that a sweep must process. Read-only.
 --
--- KEYS   one key per bucket, all of them sorted sets or all of them streams
+-- KEYS   the same key of each bucket. With ARGV, these keys must be sorted sets
 -- ARGV   ranges of scores, two arguments each. A sorted set has work if one of its scores is in a
 --        range. Without ARGV, a key has work if it exists.
 -- Reply  positions (from 1) of the keys that have work

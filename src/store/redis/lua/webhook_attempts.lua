@@ -1,7 +1,7 @@
 -- Adds delivery attempts to an endpoint's list, unless the endpoint was removed.
 --
 -- ARGV   id            of the endpoint
---        max_attempts  number of attempts to keep, newest first
+--        max_attempts  maximum number of newest attempts that the list keeps
 --        then the attempts, the newest one last
 local webhooks, attempts = KEYS[1], KEYS[2]
 local id, max_attempts = ARGV[1], ARGV[2]

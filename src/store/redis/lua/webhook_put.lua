@@ -3,7 +3,8 @@
 -- ARGV   id                of the endpoint
 --        expected_version  0 for a new endpoint
 --        max_endpoints     maximum number of endpoints
--- Reply  'done', 'changed' (the stored version is not the expected one), or 'full'
+-- Reply  'done', 'changed' if the stored version is not the expected version, or 'full' if there
+--        are already `max_endpoints` endpoints
 local webhooks = KEYS[1]
 local id, settings, expected_version, max_endpoints = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local stored = redis.call('HGET', webhooks, id)

@@ -100,7 +100,7 @@ export function createRedisUsers({
   };
 }
 
-/** Encodes a device in the same format as `device_put.lua`. */
+/** Encodes a device in the same format as `write_device` in `lua/session_rules.lua`. */
 export function encodeDevice({
   level,
   tokenHash,
