@@ -105,8 +105,9 @@ export class TurnQueue<Item extends Operation> {
   };
 
   /**
-   * Rejects operations that have waited for half of the timeout, because the server needs the other
-   * half. Also rejects queued operations that must not overtake the rejected ones.
+   * Rejects operations that have waited for half of the timeout, because the other half is reserved
+   * for the call to the server. Also rejects queued operations that must not overtake a rejected
+   * operation.
    */
   #rejectLate(queue: Queue<Item>): void {
     const lastMs = performance.now() - this.#ports.link.settings.timeoutMs / 2;

@@ -34,7 +34,7 @@ local function position_of(state, target)
   local unexpired = kept and expiring(kept.seq) or {}
   local function count_after(seq)
     if not kept or seq >= state.head then return 0 end
-    -- A binary search is possible, because the list is in descending order.
+    -- A binary search is possible, because `unexpired` is in descending order.
     local newer_count, end_index = 0, #unexpired + 1
     while newer_count + 1 < end_index do
       local middle = math.floor((newer_count + end_index) / 2)

@@ -20,7 +20,7 @@ local GROUP = 50 -- first byte of the key of a group
 -- Returns the field `last` of the channel's head, '0' if the conversation is omitted.
 local function last_if_listed(head, base, key)
   local position = redis.call('HGET', base .. 'positions:' .. key, UID)
-  -- The cheap test comes first, because most users have read most of their conversations.
+  -- This cheap test comes first, because most users have read most of their conversations.
   if position and ONLY_UNREAD and tonumber(string.match(position, '^%d+')) >= tonumber(redis.call('HGET', head, 'seq') or '0') then return '0' end
   local fields = redis.call('HMGET', head, 'last', 'info', '@' .. UID, 'imported')
   local last, is_large, own_seq = fields[1], fields[2] and bit.band(bits_of(fields[2]), LARGE) ~= 0, tonumber(fields[3] or '0')

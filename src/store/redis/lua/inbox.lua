@@ -101,8 +101,8 @@ local function expire_before_drop(inbox, now)
   while expire_copies(inbox, now, MAX_EXPIRED) and inbox.bucket ~= '' do end
 end
 
--- Returns 1 if the user's outbox has entries, which the node must move, else 0. `expire_copies` may
--- have added entries. If the user does not come back, no sweep would move them.
+-- Returns 1 if the user's outbox has entries, else 0. `expire_copies` may have added entries. The
+-- node must move them, because no sweep moves them if the user does not log in again.
 local function has_outbox(inbox)
   return inbox.bucket == OUTBOX and redis.call('EXISTS', inbox.outbox) or 0
 end

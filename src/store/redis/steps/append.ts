@@ -62,7 +62,7 @@ export class Appends {
     timeoutMs: number,
   ): Promise<AppendReply> {
     const { link, clock, limits } = this.#ports;
-    // All calls share a bucket or server, and therefore a message id counter.
+    // All calls are for one bucket or one server, and therefore share a message id counter.
     const ids = channels[0]?.[0]?.names.ids;
     const bytes: number[] = [link.isCluster ? 1 : 0];
     const args: Arg[] = [];

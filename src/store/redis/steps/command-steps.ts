@@ -137,7 +137,7 @@ export async function accept(
   const hasNoUsers = recipients.length + pushOnlyRecipients.length === 0;
   const stored = hasNoUsers ? { ...command, record: EMPTY } : command;
   const hasPending = pending.length > 0 || (isCluster && pushOnlyRecipients.length > 0);
-  // On a single server, this script notifies `pushOnlyRecipients`.
+  // On a single server, `command.lua` itself notifies `pushOnlyRecipients`.
   const unnotified = isCluster ? pushOnlyRecipients : [];
   const reply = await link.run(
     ACCEPT,

@@ -89,7 +89,7 @@ export function createConversationLists(
   async function channelKeysOf(
     uid: string,
   ): Promise<{ readonly keys: readonly ChannelKey[]; readonly newestId: number }> {
-    // On a single server, the calls are executed in the order in which they are made here.
+    // A single server executes the calls in this order, so it reads the counter before the lists.
     const [counter, ids, people] = await Promise.all([
       link.isCluster ? null : link.call("get", idCounterOf(link, 0).key),
       groups.indexed(uid),
@@ -276,8 +276,8 @@ export function createConversationLists(
         excludedTypes.includes(isGroup(key) ? GROUP_CHANNEL : PERSON_CHANNEL);
       const keys = excludedTypes.length === 0 ? all : all.filter((key) => !isExcluded(key));
       const { newestId: lastId, newest } = await readOrder(uid, keys, { sinceMs, onlyUnread });
-      // On a single server, the list may lack changes with later ids. On a Redis Cluster, the ids
-      // of two buckets cannot be compared, and the look-back of the conversation pages
+      // On a single server, the list may lack changes with ids above `firstId`. On a Redis Cluster,
+      // the ids of two buckets cannot be compared, and the look-back of the conversation pages
       // (`lookBackMs`) covers the difference.
       const newestId = link.isCluster ? lastId : firstId;
       return {

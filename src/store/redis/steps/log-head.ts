@@ -144,7 +144,7 @@ export function hasConfiguration({ head, origin }: StoredLog, draft: LogDraft): 
   if ((head.closed === undefined) !== (draft.closed === undefined)) return false;
   if (originText(draft) !== (origin ?? "")) return false;
   if (contentType !== undefined && !isSameMediaType(contentType, head.contentType)) return false;
-  // `origin` contains the settings that a fork requested.
+  // The requested settings of a fork are part of `origin`, which was compared above.
   if (draft.origin !== undefined) return true;
   return head.ttlS === draft.ttlS && head.expiresAtMs === draft.expiresAtMs;
 }

@@ -105,7 +105,8 @@ export function createLogReads({
     const bytes = own.subarray(lead);
     const whole = bytes.subarray(0, wholeFrames(bytes));
     if (whole.length > 0) return { log, frames: framesAfter(log, from, whole) };
-    // The offset may be inside a frame, in which case these bytes are not a frame's length field.
+    // If the offset is inside a frame, `bytes` does not begin with the length of a frame, and
+    // `firstSize` may have any value.
     const firstSize = frameSize(bytes, 0) ?? 0;
     if (firstSize <= bytes.length || from.position + firstSize > tail.position)
       return { log, frames: undefined };

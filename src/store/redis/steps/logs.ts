@@ -320,7 +320,7 @@ export function createRedisLogs(ports: RedisStorePorts, operations: Operations):
         sweepDue(link, keys.bucket("logExpiry", bucket), {
           ...{ nowMs: clock(), isStopped, process: expireLog },
         });
-      // A bucket whose primary is down does not prevent the others from being swept.
+      // A bucket whose primary is down does not prevent the sweep of the other buckets.
       const sweeps = buckets.map((bucket) => () => expireIn(bucket));
       await runEach([...sweeps, () => references.sweep(isStopped)]);
     },

@@ -89,7 +89,8 @@ function refuseToPerson(bits: number): SendRefusal | undefined {
     },
     SENDER,
     "receiver",
-    // The script sets UNLISTED only if the allowlist applies.
+    // `check_friends` is right in every case, because the script sets UNLISTED only if the
+    // allowlist applies.
     (bits & SYSTEM) !== 0 ? "check_exempt" : "check_friends",
   );
 }

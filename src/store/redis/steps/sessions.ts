@@ -119,7 +119,7 @@ export function createRedisSessions({
         ...(issuedS === undefined ? [] : ["jwt", issuedS]),
       ];
       // On a Redis Cluster, the script cannot read the message id counters, because they are in
-      // other slots.
+      // other slots. Messages that are stored after the login have higher ids than `oldestId`.
       const oldestId = link.isCluster ? firstMessageId(clock() - COUNTERS_APART_MS) : 0;
       const args = [
         ...[uid, session.sessionId, incarnation, ...recordArgs(session)],
@@ -189,7 +189,7 @@ function recordArgs(session: SessionRecord): readonly Arg[] {
 
 function confirmArgs({ session, since, order }: LoggedInSession, bucket: string): readonly Arg[] {
   const { uid, sessionId, tokenTag, isBackground } = session;
-  // The tag is the beginning of a registered token's hash.
+  // Unless the session used a JWT, the tag is the beginning of the hash of a registered token.
   const token = Buffer.from(tokenTag === JWT_TAG ? "" : tokenTag, "base64url");
   const background = isBackground ? 1 : "";
   return [uid, bucket, sessionId, ...recordArgs(session), token, since, order, background];
