@@ -84,7 +84,7 @@ local publications
 --   unwritten         frames of events that `write_log` must still write
 --   unwritten_at      offset of the first such frame
 --   noted             hash fields that operations have stored before the frames are written: key,
---                     field and former value of each; the value is false if the field was new
+--                     field and former value of each, false in place of the value of a new field
 --   replies           indexes of the operations that changed the log
 --   is_failed         true if the changes could not be written
 --   is_new            true if the call has started the stream
@@ -377,7 +377,7 @@ local function closed_reply(log, ending, epoch)
   return struct_pack('>BBdI4dd', LOG_CLOSED, ending, log.position, log.check, epoch, 0)
 end
 
--- Returns true if this is the reply to an append that was applied before.
+-- Returns true if `reply` answers a retry of an append that was applied before.
 local function is_repeated(reply) return byte(reply) == LOG_REPEATED end
 
 -- Returns LOG_BYTES or LOG_RECORDS if the log would exceed a limit with the frame, else nil.
@@ -551,7 +551,7 @@ local function log_reference()
   return { LOG_DONE }
 end
 
--- Confirms that the fork of a reference exists.
+-- Records that the fork of a reference exists, so that sweeps no longer check the reference.
 --
 -- Texts  base, reference
 -- Reply  verdict

@@ -179,15 +179,16 @@ end
 -- Adds a frame to a stream and publishes its events. Fields of `event`:
 --   frame    a frame of the log, without the last two fields
 --   crc      CRC-32 of the frame, see `broker/log-frame.ts`
---   records  number of its records, each of which is an event; nil if it is the frame of one event
+--   records  number of records in the frame, each of which is an event; nil if it has one event
 --   id       event id that the producer chose, '' if the producer chose none
 --   mark     value to store under the id (`store/event-ids.ts`), '' to store none
---   units    UTF-16 code units by which it extends the text
+--   units    UTF-16 code units by which the frame extends the text
 --   bytes    bytes that count against the limit of a stream that `POST /event` has started
 --   shown    bytes that count against the limit of what viewers are shown, in a stream that was
 --            created through the Durable Streams protocol
---   parts    for each of several records its part of `shown` and of `units` (u32 each), '' for one record
---   ending   index in LOG_ENDINGS if it ends the stream, else 0
+--   parts    for each of several records its part of `shown` and of `units` (u32 each), '' for one
+--            record
+--   ending   index in LOG_ENDINGS if the frame ends the stream, else 0
 local function add_event(channel, log, event)
   local first, position, check_before, offset = log.records, log.position, log.check, log.units
   local is_cut, is_event = log.cut_index >= 0, not event.records
