@@ -189,7 +189,7 @@ function recordArgs(session: SessionRecord): readonly Arg[] {
 
 function confirmArgs({ session, since, order }: LoggedInSession, bucket: string): readonly Arg[] {
   const { uid, sessionId, tokenTag, isBackground } = session;
-  // Unless the session used a JWT, the tag is the beginning of the hash of a registered token.
+  // A tag other than `JWT_TAG` is the beginning of the hash of a registered token, or empty.
   const token = Buffer.from(tokenTag === JWT_TAG ? "" : tokenTag, "base64url");
   const background = isBackground ? 1 : "";
   return [uid, bucket, sessionId, ...recordArgs(session), token, since, order, background];
