@@ -135,7 +135,10 @@ export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
 const CHECKPOINT_MS = 1000;
 /** Fraction of the memory limits of logs and streams at which checkpoints become more frequent. */
 const FILLING_SHARE = 1 / 4;
-/** Maximum number of records in the memtable. A record takes more memory than `bytes` counts. */
+/**
+ * Maximum number of records in the memtable. This limit is needed in addition to
+ * `maxMemtableBytes`, because a record takes more memory than `Memtable.bytes` reports.
+ */
 const MAX_MEMTABLE_RECORDS = 500_000;
 /**
  * Size of a WAL segment. It equals the default of `maxMemtableBytes`, so that usually one or two
@@ -221,7 +224,7 @@ async function openFolder(
 
 /**
  * Returns true if lmdb rolls back to the last commit on the disk after this process is killed. On
- * other systems, lmdb does so only after a reboot, which it recognises by the boot id.
+ * other systems, lmdb rolls back only after a reboot, which it recognises by the boot id.
  */
 function rollsBackOnKill(): boolean {
   return process.platform === "linux" && bootId() === undefined;
@@ -496,7 +499,7 @@ async function openOwned(
       await filling;
       await inbox.drain();
       await appends.turn.drain();
-      outbox.close(); // after the last write, whose failure would start the timer again
+      outbox.close(); // after the last write, because a failed write starts the retry timer
       await checkpoint.close();
       await runLastCheckpoint();
       await release();

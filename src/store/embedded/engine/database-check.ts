@@ -144,7 +144,7 @@ interface MetaPages {
   /** String that changes with each commit and with the size of the file. */
   readonly state: string;
   /**
-   * False if the file is shorter than its last page requires. This is not always damage: pages that
+   * False if the file ends before the end of its last page. This is not always damage: pages that
    * one transaction allocates and frees are never written.
    */
   readonly isComplete: boolean;

@@ -154,9 +154,9 @@ function assertFormat(stored: Stored | undefined, format: number): void {
 
 /**
  * Commits the puts and removes that `steps` issues synchronously, as one transaction. If `steps`
- * throws, lmdb still writes what `steps` issued before, so reads that may throw must come first. A
- * `BrokerError` of `steps` is rethrown. Throws `disk_full` if the disk has no space for a write of
- * this purpose, and `unavailable` on any other failure.
+ * throws, lmdb still writes what `steps` issued before the error, so reads that may throw must come
+ * first. A `BrokerError` of `steps` is rethrown. Throws `disk_full` if the disk has no space for a
+ * write of this purpose, and `unavailable` on any other failure.
  */
 export async function commit(
   database: WritableDatabase,
@@ -197,7 +197,10 @@ function failedWrite(cause: unknown): BrokerError {
   return new BrokerError("unavailable", { message: FAILED_WRITE, cause });
 }
 
-/** MDB_PAGE_NOTFOUND, MDB_CORRUPTED, MDB_PANIC, MDB_INVALID and MDB_BAD_TXN. */
+/**
+ * LMDB error codes that indicate damage: MDB_PAGE_NOTFOUND, MDB_CORRUPTED, MDB_PANIC, MDB_INVALID
+ * and MDB_BAD_TXN.
+ */
 const DAMAGE: readonly unknown[] = [-30797, -30796, -30795, -30793, -30782];
 
 export function isDamage(error: unknown): error is Error {

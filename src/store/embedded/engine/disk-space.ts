@@ -12,8 +12,8 @@ import { DATA_FILE } from "./data-folder.ts";
 
 const MIB = 1024 * 1024;
 /**
- * No space is reserved while the disk has at least this many free bytes, plus four times
- * `maxMemtableBytes`. This suffices for the largest memtable and `SPARE_BYTES`.
+ * Space is reserved only while the disk has fewer free bytes than `PLENTY_BYTES` plus four times
+ * `maxMemtableBytes`. This sum suffices for the largest memtable and `SPARE_BYTES`.
  */
 const PLENTY_BYTES = 512 * MIB;
 /** Space for the pages of open transactions. LMDB copies every page that it changes. */
@@ -30,7 +30,10 @@ const GROWTH_BYTES = 4 * MIB;
  * write fewer than `SPARE_BYTES` bytes before the room has been extended.
  */
 const SPARE_BYTES = 64 * MIB;
-/** Number of unused bytes in the data file below which even flushes and removals are rejected. */
+/**
+ * Bytes that must be available for a flush or a removal (see `#hasLessThan`). With fewer bytes,
+ * even these writes are rejected.
+ */
 const MIN_ROOM_BYTES = 2 * MIB;
 const WAL_BYTES = 2 * MIB;
 /** Interval at which free space is measured while the store is writing or space is low. */
@@ -146,8 +149,8 @@ export class DiskSpace {
   }
 
   /**
-   * Ends the long pause between measurements. The disk is measured in the next turn, before the
-   * records that the caller is about to add can be flushed.
+   * Ends the long pause between measurements. The free space is measured in the next turn of the
+   * event loop, before the records that the caller is about to add can be flushed.
    */
   #wake(): void {
     this.#isResting = false;
@@ -252,7 +255,8 @@ export class DiskSpace {
   }
 
   /**
-   * Records a failure if no transaction makes progress. On a full disk, lmdb may never settle a
+   * Records a failure if open transactions make no progress for `HANG_MS`, or for
+   * `HANG_WITH_SPACE_MS` while `isTight` is false. On a full disk, lmdb may never settle a
    * transaction.
    */
   #checkProgress(): void {

@@ -57,7 +57,7 @@ export class EventLog {
   /** For each partition, the number up to which all events have been removed. */
   readonly #trimmed: number[];
 
-  /** `state` is the state at the position from which the WAL is replayed. */
+  /** `state` is the result of `state()` at the WAL position from which the replay starts. */
   constructor(
     tables: Tables,
     memtable: Pick<Memtable, "retain" | "release">,
@@ -134,7 +134,8 @@ export class EventLog {
     if (partition === undefined) return;
     const { newest, pending } = partition;
     partition.newest = { number: newest.number + 1, id };
-    // A flush uses only the events that the list had when the flush began.
+    // The list may grow during a flush, because the flush uses only the events that the list had
+    // when the flush began.
     (pending as PendingEvent[]).push(event);
     if (this.#listeners.size > 0) this.#notifyLater(at);
   }
@@ -146,9 +147,10 @@ export class EventLog {
   }
 
   /**
-   * Moves each partition past its stored events. Must be called after the replay. After a power
-   * loss, the database may have events that the WAL has lost, whose numbers must not be assigned
-   * again. In this case, the database also has all events that were replayed.
+   * Ensures that new events of each partition are numbered after its stored events. Must be called
+   * after the replay. After a power loss, the database may have events that the WAL has lost, whose
+   * numbers must not be assigned again. In this case, the database also has all events that were
+   * replayed.
    */
   replayed(): void {
     for (const [at, partition] of this.#partitions.entries()) {

@@ -118,7 +118,10 @@ export class EventRows {
     return chunk && rowIn(chunk, Math.min(number, chunk.last));
   }
 
-  /** Yields the rows, oldest first. A row that cannot be read has the age of the next row. */
+  /**
+   * Yields the rows, oldest first. A row that cannot be read is yielded with the time of the next
+   * readable row. If no readable row follows, the row is not yielded.
+   */
   *oldestRows(partition: number): Generator<StoredEvents> {
     const range = { start: keyOf(partition, 0), end: keyOf(partition + 1, 0) };
     let unreadable: Buffer[] = [];
@@ -189,7 +192,7 @@ function rowIn({ first, width, fields }: EventChunk, number: number): EventRow {
   };
 }
 
-/** Returns the range of a partition's keys from `number` down. */
+/** Returns the range of a partition's keys in descending order, beginning at `number`. */
 function lastFrom(partition: number, number: number) {
   return { start: keyOf(partition, number), end: keyOf(partition, 0), reverse: true };
 }

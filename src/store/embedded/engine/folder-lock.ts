@@ -30,7 +30,10 @@ const ANSWER_MS = 4000;
 const EXIT_WAIT_MS = 500;
 const EXIT_CHECK_MS = 50;
 
-/** A change of owner need not survive a power loss, because the loss also ends the owner. */
+/**
+ * Flags for a commit that does not wait for the disk. A change of owner need not survive a power
+ * loss, because the power loss also ends the owner's process.
+ */
 const COMMITTED = TransactionFlags.SYNCHRONOUS_COMMIT | TransactionFlags.NO_SYNC_FLUSH;
 
 interface Owner {

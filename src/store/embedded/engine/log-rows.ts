@@ -129,9 +129,9 @@ export class LogRows {
 }
 
 /**
- * Returns the number of records that fit in one row. The records must have consecutive seqs, and
- * must not include the record of a stream's message or of a message that expires, because such a
- * record has its own row.
+ * Returns the number of records, beginning at `start`, that fit in one row. The records must have
+ * consecutive seqs, and must not include the record of a stream's message or of a message that
+ * expires, because such a record has its own row.
  */
 export function rowLength(
   records: readonly (EncodedRecord | undefined)[],
@@ -164,8 +164,8 @@ export function countIn(value: Uint8Array): number {
 }
 
 /**
- * Decodes a row. `fast` may be lmdb's shared buffer, which is larger than the value, but whose
- * property `length` is set to the value's size.
+ * Decodes a row. `fast` may be lmdb's shared buffer. The memory of that buffer is larger than the
+ * value, but lmdb sets its property `length` to the value's size.
  */
 export function rowOf(first: number, fast: Buffer): LogRow {
   const value = fast.subarray(0, fast.length);
@@ -186,8 +186,8 @@ export function recordAt({ first, value }: LogRow, seq: number): Buffer {
 }
 
 /**
- * Returns the stored end of a record. If the damaged chunk has no such end, the returned end makes
- * the record unreadable.
+ * Returns the stored end of a record. If a damaged chunk is too short to contain this end, returns
+ * an end with which the record cannot be decoded.
  */
 function endOf(value: Buffer, at: number): number {
   const place = HEADER_BYTES + at * END_BYTES;

@@ -30,7 +30,7 @@ export interface MemtableRecord extends EncodedRecord {
   readonly channel: MemtableChannel;
   /** 0 if the message is not stored and the record only keeps its clientMsgNo. */
   readonly messageSeq: number;
-  /** 0 if retries must not find the record. */
+  /** Hash of the `DedupeKey`, or 0 if retries must not find the record. */
   readonly hash: number;
   next: MemtableRecord | undefined;
   /** True once the record is durable, published and visible to reads. */
@@ -184,7 +184,10 @@ export class Memtable {
     return newest;
   }
 
-  /** Drops the oldest `NewestMessage`. Its id becomes `Infinity`, because lists may refer to it. */
+  /**
+   * Drops the oldest `NewestMessage`. Its id becomes `Infinity`, because conversation lists may
+   * still refer to the object.
+   */
   #dropNewest(): void {
     const { oldest } = this.#newest;
     if (oldest === undefined) return;

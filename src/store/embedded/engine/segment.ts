@@ -147,7 +147,10 @@ export function readFrames(
   }
 }
 
-/** Returns true if a valid frame follows, which rules out an unfinished last write. */
+/**
+ * Returns true if a valid frame begins at `from` or later. In that case, invalid data before the
+ * frame is not an unfinished last write.
+ */
 export function hasFrameAfter(bytes: Buffer, from: number, salt: number): boolean {
   let at = bytes.indexOf(FRAME_MAGIC, from);
   while (at !== -1) {

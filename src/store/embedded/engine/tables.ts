@@ -59,8 +59,8 @@ export interface Tables extends Database {
   readonly streamsActive: BinaryTable;
   /**
    * [channel key or uid, end time, channel number, seq] → channel key and clientMsgNo of an ended
-   * stream. The stream of a group has a row under its channel key. A personal stream has a row
-   * under the uid of each user.
+   * stream. The stream of a group has a row under its channel key. A stream in a personal channel
+   * has a row under the uid of each of its users.
    */
   readonly streamEnds: Table<Stored, (string | number)[]>;
   /** hash of a log's name → number of the log. */
@@ -81,9 +81,12 @@ export interface Tables extends Database {
   readonly outbox: Table<Stored, number>;
   /** expiry time, channel number, seq → only a version. */
   readonly expiry: BinaryTable;
-  /** channel number, sender, clientMsgNo → the first message. One table per generation. */
+  /**
+   * channel number, sender, clientMsgNo → the first message. One table for each of the last two
+   * generations (see steps/dedupe.ts).
+   */
   readonly dedupe: readonly [BinaryTable, BinaryTable];
-  /** [uid, channel key] → read position that the user set. */
+  /** [uid, channel key] → read position and deletion position of the user. */
   readonly positions: Table<Stored, string[]>;
   /** [uid, uid of a peer] → only a version. A personal channel has two rows, one for each order. */
   readonly peers: Table<Stored, string[]>;
@@ -105,7 +108,7 @@ export interface Tables extends Database {
   readonly inbox: BinaryTable;
   /** uid → last inboxSeq and number of copies. */
   readonly inboxes: BinaryTable;
-  /** uid, uid of a sender → number of copies. Backends have no row. */
+  /** uid, uid of a sender → number of the sender's copies in the inbox. Backends have no row. */
   readonly inboxSenders: BinaryTable;
 }
 

@@ -75,7 +75,7 @@ type StreamMessageDraft = Pick<
 
 export class Assigner {
   readonly #ports: AssignerPorts;
-  /** Newest message without a record in the current batch. A reservation must cover its id. */
+  /** Newest message of the current batch that has no record. A reservation must cover its id. */
   #lastUnstored: Message | undefined;
 
   constructor(ports: AssignerPorts) {
@@ -98,7 +98,8 @@ export class Assigner {
     const message = this.#findMessage(draft, nowMs);
     const command = dedupe.findCommand(draft, nowMs);
     if (message === undefined || command === undefined) return message ?? command;
-    // The sender used the clientMsgNo for a message and for a command. The newer use counts.
+    // The sender used the clientMsgNo for a message and for a command. The newer use takes
+    // precedence.
     const isCommandNewer =
       "outcome" in command || command.messageId > firstMessage(message).messageId;
     return isCommandNewer ? command : message;

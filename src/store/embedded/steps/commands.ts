@@ -42,8 +42,8 @@ export interface CommandStep extends QueueStep {
   readonly message: Message;
   readonly copies: readonly CommandCopy[];
   /**
-   * True if the only recipient's inbox has no room for the command. In that case, nothing is
-   * stored.
+   * True if the command has only one recipient, whose inbox has no room for it. In that case,
+   * nothing is stored.
    */
   isRefused: boolean;
 }

@@ -73,7 +73,7 @@ export class ConversationRows {
     this.#onNewPeer = callback;
   }
 
-  /** Records that a personal channel that has just been loaded into memory may have no row. */
+  /** Records that a personal channel without a row in `heads` may need rows in `peers`. */
   addNew(key: ChannelKey): void {
     const pair = pairOf(key);
     if (pair === undefined) return;
@@ -124,7 +124,10 @@ export class ConversationRows {
     void this.#tables.expiring.put(key, value);
   }
 
-  /** Puts each sender's newest seq. Keeps newer rows, which may exist after a power loss. */
+  /**
+   * Puts each sender's newest seq. With `isFirst`, keeps newer rows, which may exist after a power
+   * loss.
+   */
   *putOwnSeqs(number: number, log: readonly MemtableRecord[], isFirst: boolean): Generator<void> {
     const newest = new Map<string, number>();
     for (const { bytes, start, messageSeq } of log)

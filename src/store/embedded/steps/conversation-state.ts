@@ -1,6 +1,6 @@
 // Computes the state of a conversation from the channel's head, the user's position and newest
-// message, and the counts in records. All inputs of a state are read in one event-loop turn, which
-// makes them consistent. `redis/lua/conversation.lua` computes the same state in Redis.
+// message, and the values of `counted` in records. All inputs of a state are read in one event-loop
+// turn, which makes them consistent. `redis/lua/conversation.lua` computes the same state in Redis.
 
 import {
   type ChannelKey,

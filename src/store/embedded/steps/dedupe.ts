@@ -172,8 +172,8 @@ export class DedupeIndex {
   }
 
   #read(key: Buffer, nowMs: number): StoredFirst | undefined {
-    // The newer table is read first, because the newer entry counts if a clientMsgNo was reused.
-    // Before the second generation, the other table is empty.
+    // The newer table is read first, because the newer entry takes precedence if a clientMsgNo was
+    // reused. Before the second generation, the other table is empty.
     const generations = this.#generation <= 1 ? [1] : [this.#generation, this.#generation - 1];
     for (const generation of generations) {
       const value = this.#table(generation).getBinaryFast(key);

@@ -131,7 +131,7 @@ export function createEvents({ tables, events, appends, onError }: EventPorts): 
     feedSwitch: async () => events.switch,
 
     async switchFeed(isOn) {
-      // The feed can be turned off on a full disk, because later steps then emit no events.
+      // The feed can be turned off even on a full disk, because no further events are written then.
       const purpose = isOn ? "store" : "reclaim";
       await persist(tables, () => events.putSwitch(isOn), purpose);
       events.setOn(isOn);

@@ -54,7 +54,9 @@ export class History {
     return { headSeq: this.headSeq(key), lastCommonSeq };
   }
 
-  /** Returns the highest seq, at most `lastSeq`, up to which no id is above `lastId`. */
+  /**
+   * Returns the highest seq, at most `lastSeq`, up to which no message has an id above `lastId`.
+   */
   #lastCommonSeq(key: ChannelKey, lastSeq: number, lastId: number): number {
     const hasCommonIds = (seq: number) => this.#newestId(key, seq) <= lastId;
     if (hasCommonIds(lastSeq)) return lastSeq;
@@ -135,7 +137,9 @@ export class History {
     });
   }
 
-  /** Also returns false if the record cannot be read. */
+  /**
+   * Returns false if the message has expired, is older than the retention time or cannot be read.
+   */
   #isShown(record: Buffer): boolean {
     const times = this.#readable(() => peekTimes(record));
     if (times === undefined) return false;

@@ -34,7 +34,7 @@ const VERSION = 1;
 const STATE = "import";
 const NUMBER_BYTES = 6;
 const SOURCE_BYTES = 8;
-/** Parts of a flush that stay empty if only a channel has changed. */
+/** Empty parts of a flush that writes only the messages of a channel. */
 const NOTHING_ELSE = {
   streams: { *puts() {}, finish() {} },
   logs: { *frames() {}, *heads() {}, finish() {} },
@@ -247,7 +247,10 @@ export class Imports implements Omit<ImportStore, "importPosition"> {
     return { verdicts, row };
   }
 
-  /** Returns the time of the newest stored message before `seq`, or 0 if none is stored. */
+  /**
+   * Returns the time of the newest stored message before `seq`, or 0 if no earlier message is
+   * stored.
+   */
   #timeBefore(number: number, seq: number): number {
     for (const { bytes } of this.#ports.logRows.scanReverse(number, 1, seq - 1))
       return peekTimes(bytes).timestampMs;

@@ -43,7 +43,7 @@ interface Write {
 }
 
 const FEW_WRITES = 500;
-/** Maximum number of copies that one check of an inbox for expired copies reads. */
+/** Maximum number of copies that one check of an inbox reads (see `#removeExpired`). */
 const MAX_CHECKED_COPIES = 1000;
 /** Minimum time between two checks of the same inbox. */
 const CHECK_INTERVAL_MS = 1000;
@@ -426,7 +426,7 @@ function expiryOfCopy(value: Buffer): number {
   try {
     return expiryOf(commandOf(value));
   } catch {
-    return Number.POSITIVE_INFINITY; // the next change of this copy reports it
+    return Number.POSITIVE_INFINITY; // the next change of this copy reports the error
   }
 }
 

@@ -125,7 +125,7 @@ export class Inbox implements InboxStore {
     try {
       return this.#stateOf(inbox).count === 0;
     } catch {
-      return false; // the next change of the inbox reports it
+      return false; // the next change of the inbox reports the error
     }
   }
 
@@ -139,7 +139,7 @@ export class Inbox implements InboxStore {
       const command = commandOf(copy);
       if (expiryOf(command) <= nowMs) return undefined;
       if (this.#queue.isUnpublished(idOf(command))) return undefined;
-      const record = tables.commands.get(command); // `undefined` if it is being removed
+      const record = tables.commands.get(command); // `undefined` if the command is being removed
       return record && decodeRecord(record).message;
     };
     return ifReadable(

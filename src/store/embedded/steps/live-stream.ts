@@ -25,7 +25,10 @@ import { snapshotBytes } from "../../held-bytes.ts";
 import type { MemtableChannel } from "../engine/memtable.ts";
 import type { OpenLog } from "./open-logs.ts";
 
-/** Approximate memory of an event, a stream, an event id and a text offset, without strings. */
+/**
+ * Approximate memory in bytes of an event, a stream, an event id and a text offset, without
+ * strings.
+ */
 const EVENT_BYTES = 160;
 const STREAM_BYTES = 2048;
 const ID_BYTES = 160;
@@ -34,7 +37,7 @@ const OFFSET_BYTES = 8;
 /** An event and its place in the stream. */
 export interface PlacedEvent extends StreamEvent {
   readonly index: number;
-  /** How the event ended the stream, or `undefined` if it did not. */
+  /** How the event ended the stream, or `undefined` if the event is not an end. */
   readonly ending: LogEnding | undefined;
 }
 
@@ -53,7 +56,9 @@ function idBytes({ eventId }: Pick<StreamEvent, "eventId">): number {
 interface RememberedId {
   readonly mark: string;
   readonly firstIndex: number;
-  /** Index of the event that revealed that several different events share the id. */
+  /**
+   * Index of the first later event with the same id, or `undefined` if no later event has the id.
+   */
   sharedIndex: number | undefined;
 }
 
@@ -70,7 +75,10 @@ export function withStream(message: Message, stream: StreamSnapshot | undefined)
 export class LiveStream {
   readonly channel: MemtableChannel;
   readonly head: StreamHead;
-  /** The stream's log. May be a copy of the log's head that `OpenLogs` no longer has in memory. */
+  /**
+   * The stream's log. Only the number and the name may be used, because `OpenLogs` may have
+   * replaced this object.
+   */
   readonly log: Pick<OpenLog, "number" | "text">;
   /** Time at which the last event was assigned, on the clock of `LiveStreams.now`. */
   lastEventMs: number;
@@ -182,7 +190,7 @@ export class LiveStream {
     if (this.isTextSession) this.#snapshotBytes += snapshotBytes(event);
   }
 
-  /** Removes an event, which must be the stream's newest event and uncommitted. */
+  /** Removes an event. The event must be the stream's newest event and uncommitted. */
   rollBack(event: PlacedEvent): void {
     const { index, type } = event;
     this.#assigned -= 1;
@@ -232,7 +240,9 @@ export class LiveStream {
     this.#isMessageShown = true;
   }
 
-  /** Makes an event visible, which must be the oldest assigned event that is not visible yet. */
+  /**
+   * Makes an event visible. The event must be the oldest assigned event that is not visible yet.
+   */
   showEvent(event: PlacedEvent): void {
     this.#fold.add(event, event.state);
     if (event.index === this.#view.cutIndex)

@@ -25,9 +25,7 @@ export class LiveStreams {
   readonly #rows: StreamRows;
   readonly #limits: StreamLimits;
   readonly #byChannel = new Map<ChannelKey, LiveStream[]>();
-  /**
-   * Streams in personal channels, by user. A stream is listed under both of its channel's users.
-   */
+  /** Streams in personal channels, by user. A stream is listed under both users of its channel. */
   readonly #byUser = new Map<string, Set<LiveStream>>();
   /** Streams with changes that no checkpoint has stored. May also contain removed streams. */
   #dirty: LiveStream[] = [];
@@ -57,7 +55,9 @@ export class LiveStreams {
     return count;
   }
 
-  /** Returns the stream with this name if it is in memory, even if ended or uncommitted. */
+  /**
+   * Returns the stream with this name if it is in memory, even if it has ended or is uncommitted.
+   */
   find(key: ChannelKey, clientMsgNo: string): LiveStream | undefined {
     return this.#byChannel.get(key)?.find((stream) => stream.head.clientMsgNo === clientMsgNo);
   }
@@ -140,8 +140,8 @@ export class LiveStreams {
   }
 
   /**
-   * Filters the list of each channel only once, because a channel may have thousands of streams
-   * that ended since the last checkpoint.
+   * Removes the streams. Filters the list of each channel only once, because a channel may have
+   * thousands of streams that ended since the last checkpoint.
    */
   #removeAll(streams: readonly LiveStream[]): void {
     const removed = new Set(streams);
@@ -185,8 +185,8 @@ export class LiveStreams {
   /**
    * Loads the active streams. Also loads the streams whose logs were in the WAL, because the
    * database may lack their rows. `replayed` contains the numbers of these logs. Must be called
-   * after the replay of the WAL. The time that producers have been silent is measured from this
-   * call on. A stream that cannot be read is reported and left out.
+   * after the replay of the WAL. The idle time of all producers starts at this call. A stream that
+   * cannot be read is reported and left out.
    */
   load(replayed: ReadonlySet<number>, onError: (error: Error, what: string) => void): void {
     for (const number of new Set([...this.#rows.active(), ...replayed]))

@@ -66,7 +66,9 @@ export interface ForkPoint {
   readonly startCheck: number;
 }
 
-/** A number that no log has. */
+/**
+ * `ForkPoint.number` of a fork that stores copies of the inherited frames. No log has this number.
+ */
 export const COPIED = 0;
 
 export function isCopy({ number }: ForkPoint): boolean {

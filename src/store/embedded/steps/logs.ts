@@ -128,7 +128,8 @@ export function createLogs(ports: LogPorts): EmbeddedLogs {
       let log = logs.find(name);
       let state = shownOf(log);
       if (typeof state !== "string" && mustStoreUse(state, time())) {
-        // A full disk must not make the read fail. The next read tries again to store the use.
+        // If the use cannot be stored, for example on a full disk, the read must not fail. The next
+        // read tries again.
         await call((changes) => rules.use(name, changes), 0).catch(() => undefined);
         log = logs.find(name);
         state = shownOf(log);
@@ -264,7 +265,9 @@ export class LogRules {
     if (isExpired(log.assigned, changes)) this.#drop(log, changes);
   }
 
-  /** Removes the log. Keeps its frames while it has forks. */
+  /**
+   * Removes the log. If it has forks, only marks it as deleted, because the forks need its frames.
+   */
   #drop(log: OpenLog, changes: LogChanges): void {
     if (log.assigned.forks > 0) changes.change(log, { status: "deleted" });
     else this.#remove(log, changes);
@@ -430,8 +433,8 @@ export class LogRules {
   }
 
   /**
-   * Returns the change to the producer's state. Returns "full" if the producer is new and no other
-   * producer may be forgotten.
+   * Returns the change to the producer's state. Returns "full" if a new producer would exceed
+   * `maxProducers` and no other producer may be forgotten.
    */
   #producerChange(
     log: OpenLog,
@@ -454,7 +457,10 @@ interface Base {
   readonly source: OpenLog | undefined;
   /** Frames of the source that are copied into the log. */
   readonly copied: readonly OpenFrame[];
-  /** First own frame of a fork that begins inside a source frame: the first part of that frame. */
+  /**
+   * First own frame of a fork that begins inside a frame of its source. It contains the first
+   * records of that source frame.
+   */
   readonly cut: OpenFrame | undefined;
 }
 

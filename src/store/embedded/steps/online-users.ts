@@ -14,7 +14,10 @@ import type { Emit, EventOutbox } from "./event-outbox.ts";
 import { userLock } from "./users.ts";
 
 const VERSION = 1;
-/** Size of `#left` above which `left` drops the oldest entry. A walk over rows finds its user. */
+/**
+ * Size of `#left` above which `left` drops the oldest entry. A walk over the rows then finds that
+ * entry's user.
+ */
 const MAX_LEFT = 100_000;
 const ROWS_PER_STEP = 500;
 

@@ -1,6 +1,6 @@
 // The committed frames of one log that are not in the database yet, one after the other in one
-// buffer. If there were an object for each frame, it would survive until the next checkpoint, and
-// the garbage collector would copy it twice.
+// buffer. With one object per frame, every object would survive until the next checkpoint, and the
+// garbage collector would copy it twice.
 
 import { CHECK_BYTES, frameSize } from "../../../broker/log-frame.ts";
 
@@ -27,7 +27,8 @@ export class PendingFrames {
   #position = 0;
   #checkBefore = 0;
   /**
-   * Places in the buffer at which some of the frames begin. A search starts at one of these places.
+   * Offsets in `#buffer` at which some of the frames begin. A search for a frame starts at one of
+   * these offsets.
    */
   #starts: number[] | undefined;
 
@@ -35,7 +36,7 @@ export class PendingFrames {
     return this.#buffer.subarray(0, this.#size);
   }
 
-  /** Adds the frame that follows the frames so far. */
+  /** Adds the frame that follows the last frame. */
   add({ start: position, checkBefore, bytes }: FrameRun): void {
     const start = this.#size;
     this.#size += bytes.length;
@@ -97,7 +98,7 @@ export class PendingFrames {
     return start === 0 ? this.#checkBefore : this.#buffer.readUInt32LE(start - CHECK_BYTES);
   }
 
-  /** Removes the oldest frames, which have `size` bytes together. */
+  /** Removes the oldest frames, whose total size is `size` bytes. */
   removeFirst(size: number): void {
     if (size === 0) return;
     this.#checkBefore = this.#checkBeforeByte(size);

@@ -65,7 +65,7 @@ class QueuedCall<Changes extends CallChanges, Result> implements QueuedStep {
 
   commit(publish: (event: ClusterEvent) => void): void {
     this.#changes?.commit(publish);
-    // `Result` may include `undefined`, so `#isDecided` tells whether there is a result.
+    // `Result` may include `undefined`, so `#isDecided` records whether there is a result.
     if (this.#isDecided) this.#resolve(this.#result as Result);
   }
 

@@ -42,7 +42,7 @@ const ENTRIES_PER_STEP = 200;
  * maximum is a tenth of the limit.
  */
 const MAX_TRIM_STEP = 100;
-/** Maximum number of unreadable rows that one step on a channel passes over. */
+/** Maximum number of unreadable rows that one call of `rowsToCut` skips. */
 const MAX_UNREADABLE_ROWS = 1000;
 
 interface SweepPorts {
@@ -399,7 +399,9 @@ function contentOf({ onError }: SweepPorts, row: LogRow): RowContent | undefined
   return ifReadable(read, "Could not read messages that may be due for removal", onError);
 }
 
-/** Returns true for the message of a stream that is not completely in the database. */
+/**
+ * Returns true if the row contains the message of a stream that is not completely in the database.
+ */
 function isInMemory(live: LiveStreams, content: RowContent | undefined): boolean {
   const { streamMessage } = content ?? {};
   if (streamMessage === undefined) return false;

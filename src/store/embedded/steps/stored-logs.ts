@@ -77,7 +77,7 @@ export class StoredLogs {
     return this.#next++;
   }
 
-  /** Records that a log in the WAL has this number. */
+  /** Ensures that the number of a log in the WAL is not assigned again. */
   reserveNumber(number: number): void {
     this.#next = Math.max(this.#next, number + 1);
   }
@@ -125,7 +125,7 @@ export class StoredLogs {
   }
 
   /**
-   * Returns logs that expire at this time or earlier, starting after the key `after`. A row may be
+   * Returns logs that expire at `nowMs` or earlier, starting after the key `after`. A row may be
    * outdated, so the caller must check whether the log has expired.
    */
   due(
@@ -141,7 +141,8 @@ export class StoredLogs {
 
   /**
    * Puts the new frames and producers of a log. Must be advanced inside `commit`, before `putHead`.
-   * May be called again with the same frames, followed by further frames.
+   * After a failed checkpoint, may be called again with the same frames, followed by further
+   * frames.
    */
   *putFrames({ number, state, stored, frames, producers }: LogFlush): Generator<void> {
     if (state.status === "removed") return;
@@ -216,7 +217,7 @@ export class StoredLogs {
     }
   }
 
-  /** Yields the log's own frames in the database, from the first frame on. */
+  /** Yields the log's own frames in the database, in order. */
   *ownFrames(number: number): Generator<Buffer> {
     const row = this.#tables.logHeads.get(numberKey(number));
     const inline = row === undefined ? undefined : inlineFrames(row);

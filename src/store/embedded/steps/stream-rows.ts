@@ -282,7 +282,7 @@ export function isStreamName({ key, clientMsgNo }: StreamName): boolean {
   return key.length <= MAX_KEY_UNITS && clientMsgNo.length <= MAX_LABEL_UNITS;
 }
 
-/** Returns the names under which the end of a channel's stream is found. */
+/** Returns the names of the scopes under which the end of a stream in the channel is stored. */
 export function scopesOf(key: ChannelKey): readonly string[] {
   return isPersonal(key) ? [...usersOf(key)].map(userScope) : [key];
 }

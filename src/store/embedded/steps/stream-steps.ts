@@ -44,7 +44,7 @@ interface AssignedEvent {
   readonly stream: LiveStream;
   readonly event: PlacedEvent;
   readonly previousEventMs: number;
-  /** Event for the feed. Set if the stream ends and the feed is on. */
+  /** Event for the feed. Set if `event` ends the stream and the feed is on. */
   readonly end: EventRecord | undefined;
 }
 

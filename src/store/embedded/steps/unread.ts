@@ -23,7 +23,10 @@ import type { ConversationRows, ExpiringRow } from "./conversation-rows.ts";
 
 /** Maximum number of expiring messages that are counted [ports: ConversationStore]. */
 const MAX_EXPIRING = 1000;
-/** Maximum number of rows read to count expiring messages, including those that have expired. */
+/**
+ * Maximum number of rows read to count expiring messages, including rows of messages that have
+ * expired.
+ */
 const MAX_ROWS_READ = 5000;
 
 interface UnreadPorts {
@@ -167,7 +170,7 @@ export class ChannelStates {
     return inMemtable ?? this.#ports.conversationRows.ownSeq(number, uid);
   }
 
-  /** Skips records that cannot be read. */
+  /** Returns the first record at or after `seq` that can be read. */
   recordFrom(state: ChannelState, seq: number): CountedRecord | undefined {
     const memtableFrom = memtableStart(state);
     const { logRows } = this.#ports;
@@ -182,7 +185,7 @@ export class ChannelStates {
     return record && countedRecord(record.messageSeq, record.bytes, record.start);
   }
 
-  /** Skips records that cannot be read. */
+  /** Returns the newest message at or after `fromSeq` that can be read and is shown. */
   newestVisible(
     state: ChannelState,
     fromSeq: number,

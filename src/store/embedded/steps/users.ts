@@ -69,8 +69,8 @@ export function createUsers({
     device: async (uid, flag) => devices.get(uid, flag),
     isBanned: async (uid) => devices.isBanned(uid),
 
-    // This call is serialised with the user's logins: when it returns, every login that was
-    // accepted before the ban is visible.
+    // This call is serialised with the user's logins. When it returns, `sessionsOf` therefore
+    // includes the session of every login that was accepted before the ban.
     putBan: (uid, isBanned) =>
       lock.run(userLock(uid), () =>
         transact(
@@ -85,8 +85,8 @@ export function createUsers({
 
     async putDevice(device) {
       const { uid, flag, level, tokenHash } = device;
-      // This call is serialised with the user's logins: when it returns, every login that was
-      // checked against the old token is visible.
+      // This call is serialised with the user's logins. When it returns, `sessionsOf` therefore
+      // includes the session of every login that was checked against the old token.
       return lock.run(userLock(uid), () =>
         outbox.transact(
           (emit) => {
