@@ -209,7 +209,7 @@ async function openFolder(
     signal?.throwIfAborted();
     if (cause instanceof BrokerError) throw cause;
     const { code, message } = cause as Error & { readonly code?: string | number };
-    if (typeof code === "number" && code < 0) throw damagedDatabase(path, message); // a code of LMDB
+    if (typeof code === "number" && code < 0) throw damagedDatabase(path, message); // an LMDB code
     // LMDB reserves one reader slot per pid. If another process with the same pid uses the slot,
     // lmdb (the library) receives no transaction object and fails with a TypeError.
     if (cause instanceof TypeError)

@@ -38,7 +38,7 @@ const TRIAL_ROWS = 100;
 const TRIAL_VALUE = Buffer.alloc(8000);
 
 if (isMainThread) superviseReader(process.argv[2] ?? "");
-else parentPort?.postMessage(await report(workerData as ReaderData)); // as `superviseReader` sets it
+else parentPort?.postMessage(await report(workerData as ReaderData)); // set by `superviseReader`
 
 function superviseReader(path: string): void {
   const rows = new Float64Array(new SharedArrayBuffer(Float64Array.BYTES_PER_ELEMENT));

@@ -1,6 +1,6 @@
-// Opens an LMDB environment with a data format and a single owner, and commits to it. Every
-// asynchronous write must go through `commit` or `persist` (puts that do not depend on reads) or
-// `transact` (a step that reads, decides and writes). For any other write, lmdb starts a
+// Opens an LMDB environment that has a data format and a single owner, and commits writes to it.
+// Every asynchronous write must go through `commit` or `persist` (puts that do not depend on reads)
+// or `transact` (a step that reads, decides and writes). For any other write, lmdb starts a
 // transaction by itself. If that transaction fails, lmdb rejects promises that nobody awaits.
 
 import { dirname } from "node:path";
@@ -95,8 +95,8 @@ export interface Database {
 
 export interface DatabaseOptions {
   /**
-   * True if a write must be on the disk before it is acknowledged. If false, the write may still be
-   * only in the page cache.
+   * True if a write must be on the disk before it is acknowledged. If false, an acknowledged write
+   * may be only in the page cache.
    */
   readonly synced?: boolean;
   readonly writes?: DatabaseWrites | undefined;
@@ -252,8 +252,8 @@ export async function persist(
 
 /**
  * Runs a synchronous step inside a write transaction, as durably as `store.durability` requires.
- * Steps run in the order of the calls, and nothing can change between their reads and writes. A
- * `commit` that was called later may be written before such a step. If a step throws a
+ * Steps run in the order of the calls, and the data cannot change between the reads and the writes
+ * of a step. A `commit` that was called later may be written before such a step. If a step throws a
  * `BrokerError`, nothing is written and the error is rethrown.
  */
 export async function transact<Result>(

@@ -44,7 +44,10 @@ export function maxEventBytes({ key, fields }: Pick<EventRecord, "key" | "fields
   return KEY_AT + 3 * (key.length + fields.length);
 }
 
-/** Encodes a record at `at` and returns its end. The target must have room for `maxEventBytes`. */
+/**
+ * Encodes a record at the offset `at` and returns the offset of its end. The target must have room
+ * for `maxEventBytes` bytes.
+ */
 export function encodeEventRecord(target: Buffer, at: number, event: EventRecord): number {
   target.fill(0, at, at + KEY_AT);
   target[at] = EVENT_VERSION;

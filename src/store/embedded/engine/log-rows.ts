@@ -1,6 +1,6 @@
 // Reads and writes the table `log`, which contains the messages of all channels. Other files must
-// decode and change rows through the functions of this file, except rows that are a single record.
-// No cursor stays open between two rows. Keeps no state.
+// decode and change rows through the functions of this file, except rows that contain a single
+// record. No cursor stays open between two rows. Keeps no state.
 //
 // A key is a channel number and the seq of the row's first message. A value is one record, or a
 // chunk of up to 64 records with consecutive seqs:

@@ -50,7 +50,10 @@ export interface MemtableChannel {
   headCounted: number;
   /** Id of the message with the seq `head`, see `ChannelRow.newestId`. */
   newestId: number;
-  /** Newest message, shared by all conversation lists. `undefined` if it is not tracked. */
+  /**
+   * Newest message, shared by all conversation lists. `undefined` if no list has requested it or if
+   * it was dropped.
+   */
   newest: NewestMessage | undefined;
   /** Committed messages that no checkpoint has written yet, in seq order and without gaps. */
   log: readonly MemtableRecord[];
@@ -71,7 +74,7 @@ export interface ChannelFlush {
 /** Newest committed message of a channel. The memtable keeps it up to date. */
 export interface NewestMessage {
   readonly key: ChannelKey;
-  /** 0 if the channel has no message, `Infinity` if the id is unknown or no longer tracked. */
+  /** 0 if the channel has no message, `Infinity` if the id is unknown or no longer updated. */
   id: number;
   seq: number;
 }
@@ -198,7 +201,10 @@ export class Memtable {
     if (channel !== undefined) channel.newest = undefined;
   }
 
-  /** Returns the newest record with this key, committed or not. `undefined` if there is none. */
+  /**
+   * Returns the newest record with this dedupe key, committed or not, or `undefined` if there is no
+   * such record.
+   */
   find(draft: DedupeKey): MemtableRecord | undefined {
     const channel = this.#channels.get(draft.key);
     if (channel === undefined) return undefined;

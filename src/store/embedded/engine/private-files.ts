@@ -59,7 +59,10 @@ export function createFile(path: string, flag: "w" | "wx"): number {
   return fd;
 }
 
-/** Sets the modes of the data folder and its files. Returns the first error. */
+/**
+ * Sets the modes of the data folder and its files. Continues after an error, and returns the first
+ * error.
+ */
 export function restrictAccess(
   folder: string,
   names: { readonly folders: readonly string[]; readonly file: string },

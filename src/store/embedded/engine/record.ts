@@ -13,7 +13,7 @@
 //        8   timestampMs   f64      always
 //       16   messageId     f64      always
 //       24   messageSeq    f64      always; 0 if the message is not stored
-//       32   counted       f64      from version 2 on
+//       32   counted       f64      in version 2 and later
 //       40   key           string   always (at offset 32 in version 1)
 //            channelId     string   always
 //            fromUid       string   always
@@ -24,8 +24,8 @@
 //            topic         string   if the flag HAS_PASSTHROUGH is set
 //            sourceId      u64      in version 4, whose flag HAS_SOURCE is always set: the message
 //                                   was imported
-//            sentHash      8 bytes  in version 5: the hash of the payload that the sender sent, which a
-//                                   hook has replaced
+//            sentHash      8 bytes  in version 5: the hash of the payload that the sender sent and
+//                                   that a hook replaced
 //            payload       bytes    always; up to the end of the record. A DEDUPE_RECORD has the
 //                                   hash of the payload instead (see store/payload-hash.ts)
 //
@@ -145,7 +145,10 @@ export function maxRecordBytes(message: Message): number {
   return FIXED_BYTES + optionalBytes + units * 3 + message.payload.length;
 }
 
-/** Encodes a record at `at` and returns its end. The target must have room for `maxRecordBytes`. */
+/**
+ * Encodes a record at the offset `at` and returns the offset of its end. The target must have room
+ * for `maxRecordBytes` bytes.
+ */
 export function encodeRecord(target: Buffer, at: number, record: StoredRecord): number {
   const { kind, message, dedupe, isStream, sentHash } = record;
   const { streamNo, tagKey, passthrough, sourceId, payload } = message;
@@ -243,7 +246,7 @@ export function decodeRecord(data: Uint8Array): StoredRecord {
   };
 }
 
-/** Indexes of strings in the layout, counted from 0 (`key`). */
+/** Indexes of strings in the layout. The string `key` has the index 0. */
 export const FROM_UID = 2;
 export const CLIENT_MSG_NO = 3;
 const AFTER_CLIENT_MSG_NO = 4;

@@ -79,7 +79,8 @@ export function recover(
       if (end >= bytes.length && bytes.length >= from) continue;
       fault = damagedError(path, end);
       faulty = segment;
-      // A file that ends before the position is extended, so that the next start accepts it.
+      // A file that is shorter than the position of the checkpoint is extended, so that the next
+      // start accepts it.
       truncations.push({ segment, from: Math.max(end, from) });
       isFollowed ||= holdsFrame(segment, end + 1);
     } else {
@@ -94,8 +95,8 @@ export function recover(
   // The newest segment is truncated first. If the process crashes between two truncations, the next
   // start still finds the first damage.
   for (const { segment, from } of truncations.toReversed()) {
-    target.assertOwned(); // a long replay runs without heartbeats
-    truncateSync(segment.path, from); // not deleted, because a missing number would look like a lost file
+    target.assertOwned(); // ownership may be lost, because a long replay writes no heartbeats
+    truncateSync(segment.path, from); // not deleted: a missing number would look like a lost file
   }
   const { segment, offset } = position;
   return {

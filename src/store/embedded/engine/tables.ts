@@ -67,7 +67,7 @@ export interface Tables extends Database {
   readonly logNames: Table<Stored, Buffer>;
   /** number of a log → name and state. The row of a small closed log also has its frames. */
   readonly logHeads: Table<Stored, Buffer>;
-  /** number of a log, position → frames from this position on (see steps/stored-logs.ts). */
+  /** number of a log, position → frames that begin at this position (see steps/stored-logs.ts). */
   readonly logFrames: BinaryTable;
   /** number of a log, producer id → newest request of the producer. */
   readonly logProducers: Table<Stored, Buffer>;

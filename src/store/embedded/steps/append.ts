@@ -89,7 +89,10 @@ export class Appends {
     return { appended: this.#appended, duplicates: this.#duplicates };
   }
 
-  /** Upper bound on the ids of committed messages. Later messages have higher ids. */
+  /**
+   * Upper bound on the ids of committed messages. Messages that are committed later have higher
+   * ids.
+   */
   get newestId(): number {
     return this.#newestId;
   }

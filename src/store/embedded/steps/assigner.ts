@@ -269,7 +269,7 @@ export class MessageIds {
     this.#reserved = last;
   }
 
-  /** The highest id so far. */
+  /** Highest id assigned so far. */
   get newest(): number {
     return this.#last;
   }

@@ -199,7 +199,7 @@ export class ChannelTables {
     const { denied, allowed } = this.listSizes(channel);
     const lists = denied + allowed > 0 ? this.readBits("lists", channel, uid) : 0;
     const bits = this.readBits("members", channel, uid) | lists;
-    uidBits.set(uid, bits); // not cached if the channel is changing
+    uidBits.set(uid, bits); // while the channel is changing, `uidBits` itself is not cached
     return bits;
   }
 

@@ -88,8 +88,8 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
         const head = ref && this.#states.head(ref);
         if (head !== undefined) heads.push(head);
         const read = unread?.get(newest);
-        // The result is not kept for a large group, because its messages become unread when the
-        // group is no longer large.
+        // `readId` is not set for a large group, because its messages become unread when the group
+        // is no longer large.
         if (read && !ref?.isLarge && !head?.unread && Number.isFinite(id)) read.readId = id;
       }
       return heads;
@@ -192,7 +192,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
         return this.#states.view(ref);
       });
     } finally {
-      // This must follow the commit, because lists read the old position until then.
+      // These steps must follow the commit, because lists read the old position until then.
       this.#pending.delete(changeId);
       if (movesBack) this.#userChannels.forgetRead(uid);
     }
@@ -210,7 +210,7 @@ export class Conversations implements ConversationStore, Pick<ImportStore, "impo
         const position = {
           readSeq: Math.min(readSeq, head),
           deletedSeq: Math.min(deletedSeq, head),
-          // 0 is below the seq of every message that the user sent.
+          // With 0, every message that the user sent moves the read position.
           headAtChange: 0,
           changedAtMs: 0,
         };

@@ -26,8 +26,8 @@ import type { EventOutbox } from "./event-outbox.ts";
 import { type ExpiredCopy, InboxBatch } from "./inbox-batch.ts";
 
 /**
- * Maximum number of copies in the steps with which a batch begins, unless the batch begins with a
- * single step. A batch is written in one event-loop turn.
+ * Maximum number of copies in the initial steps of a batch. If the first step is larger, it is the
+ * only initial step. The limit is needed because a batch is written in one event-loop turn.
  */
 const MAX_BATCH = 500;
 /** Maximum number of copies that small steps may add to a batch while it is being decided. */
@@ -151,7 +151,7 @@ export class InboxQueue {
     for (const step of steps) {
       if (slice.shouldYield()) await slice.yield();
       this.#finish(step, failure);
-      await undefined; // the slice must include the work that the caller does next without I/O
+      await undefined; // lets the caller continue, so that the slice includes the caller's work
     }
   }
 

@@ -38,7 +38,8 @@ export function createJoinState(ports: JoinPorts): SessionStore["joinState"] {
     ifReadable(read, "Could not read what a client refers to in order to resume", onError);
 
   function resumeSeqsOf(positions: readonly ResumePosition[]): MaybePromise<readonly ResumeSeqs[]> {
-    // An unreadable message is not compared, and an unreadable channel counts as up to date.
+    // If a message cannot be read, ids are not compared. If the channel cannot be read, the channel
+    // is reported as up to date.
     const seqsOf = ({ key, lastSeq, lastId }: ResumePosition) =>
       readable(() => history.resumeSeqs(key, lastSeq, lastId)) ??
       readable(() => history.resumeSeqs(key, lastSeq, 0)) ?? {

@@ -1,5 +1,5 @@
-// Leases of the embedded store. One process owns the store, so a lease is always granted. State: the
-// names of the leases that were acquired.
+// Leases of the embedded store. One process owns the store, so a lease is always granted. State:
+// the names of the leases that were acquired.
 
 import type { LeaseStore } from "../../../broker/lease-ports.ts";
 

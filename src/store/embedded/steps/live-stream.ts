@@ -34,7 +34,7 @@ const STREAM_BYTES = 2048;
 const ID_BYTES = 160;
 const OFFSET_BYTES = 8;
 
-/** An event and its place in the stream. */
+/** An event and its index in the stream. */
 export interface PlacedEvent extends StreamEvent {
   readonly index: number;
   /** How the event ended the stream, or `undefined` if the event is not an end. */
@@ -84,13 +84,13 @@ export class LiveStream {
   lastEventMs: number;
   /** True if `LiveStreams` must store changes of the stream in a checkpoint. */
   isDirty = false;
-  /** Number of visible events when the newest checkpoint began. */
+  /** Value of `shown` when the newest checkpoint began. */
   flushing = 0;
   /** True once a checkpoint has stored that the stream is active. */
   isStoredActive = false;
-  /** Visible events. */
+  /** Fold of the visible events. */
   readonly #fold: StreamFold;
-  /** Assigned events. */
+  /** View of all assigned events, visible or not. */
   readonly #view: StreamView;
   /**
    * Number of UTF-16 code units of text before each assigned event. Has no entries for events that

@@ -117,8 +117,8 @@ export interface ProducerState {
 }
 
 /**
- * Factor applied to a log's time to live. The log expires when this multiple of its time to live has
- * passed since its last stored use.
+ * Factor applied to a log's time to live. The log expires when this multiple has passed since its
+ * last stored use.
  */
 const EXPIRY_WINDOWS = 1.25;
 /**
@@ -359,7 +359,10 @@ export function maxStateBytes(fields: Buffer): number {
   return HEADER_BYTES + fields.length;
 }
 
-/** Writes a STATE record and returns its end. The target must have room for `maxStateBytes`. */
+/**
+ * Writes a STATE record and returns the offset of its end. The target must have room for
+ * `maxStateBytes` bytes.
+ */
 export function writeStateRecord(
   target: Buffer,
   at: number,
@@ -376,7 +379,10 @@ export function maxAppendBytes({ producer, order, frame }: AppendRecord): number
   return HEADER_BYTES + 3 * NUMBER_BYTES + texts + frame.length;
 }
 
-/** Writes an APPEND record and returns its end. The target must have room for `maxAppendBytes`. */
+/**
+ * Writes an APPEND record and returns the offset of its end. The target must have room for
+ * `maxAppendBytes` bytes.
+ */
 export function writeAppendRecord(
   target: Buffer,
   at: number,

@@ -61,8 +61,8 @@ interface LogPorts extends LogCallPorts {
   readonly retentionMs: number;
   readonly clock: Clock;
   /**
-   * Clock in Unix milliseconds that changes to `clock` do not affect. It measures the idle time of
-   * logs and producers.
+   * Clock in Unix milliseconds that is not affected by adjustments of `clock`. It measures the idle
+   * time of logs and producers.
    */
   readonly idleClock: Clock;
   readonly limits: LogLimits;

@@ -52,7 +52,7 @@ export class OnlineUsers implements OnlineStore {
     this.#hasSessions = hasSessions;
   }
 
-  /** Records that the user is back. Returns true if the caller must call `put`. */
+  /** Records that the user has a session again. Returns true if the caller must call `put`. */
   isNew(uid: string): boolean {
     this.#left.delete(uid);
     return this.#ports.tables.online.get(uid) === undefined;

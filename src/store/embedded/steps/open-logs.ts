@@ -48,7 +48,7 @@ interface UnflushedChanges {
   readonly pending: PendingFrames;
   /** Producers whose newest request is not in the database. */
   producers: Map<string, LogProducerEntry> | undefined;
-  /** Number of WAL records. */
+  /** Number of WAL records of these changes, committed or not. */
   records: number;
   /** Number and total size of the WAL records that are committed. */
   committed: number;
@@ -322,7 +322,7 @@ export class OpenLogs {
   /**
    * Returns a run of frames that begins at the offset. The run is empty at the tail. Returns
    * `undefined` if no frame of the committed log ends at the offset. A matching check alone does
-   * not prove that a frame ends there.
+   * not prove that a frame ends at the offset.
    */
   #runFrom(log: OpenLog, offset: LogOffset): FrameRun | undefined {
     const { shown } = log;

@@ -182,7 +182,7 @@ export class StoredLogs {
       // A failed checkpoint may have left frames after the stored tail.
       const before = Buffer.concat([...this.ownFrames(number)]).subarray(0, storedBytes);
       const bytes = Buffer.concat([before, flush.frames]);
-      // The keys are read before they are removed, in the same transaction.
+      // All keys are read before the first removal, in the same transaction.
       for (const key of [...this.#tables.logFrames.getKeys(rangeOf(number))])
         void this.#tables.logFrames.remove(key);
       fields.push(bytes);

@@ -263,7 +263,9 @@ export class StreamRows {
     for (const piece of this.#piecesOf(log)) visitEvents(piece, visit, skipsRecords);
   }
 
-  /** Visits the events that `POST /event` or this node added. */
+  /**
+   * Visits the events that `POST /event` or this node added. Skips the events of appended records.
+   */
   #visitPosted(log: OpenLog, visit: Visit): void {
     this.#visit(log, visit, () => true);
   }

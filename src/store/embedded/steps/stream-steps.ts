@@ -143,7 +143,7 @@ export class StreamChanges {
     return assigner.assignEvent(draft, this.nowMs);
   }
 
-  /** Returns `StreamEvent.detail`. */
+  /** Returns the value of `StreamEvent.detail` for a new event. */
   #detailOf(type: string, { head }: LiveStream): number {
     if (type === STREAM_START) return head.messageSeq;
     return type === STREAM_END ? this.#ports.assigner.timeAfterAll(this.nowMs) : 0;

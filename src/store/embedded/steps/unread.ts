@@ -1,7 +1,7 @@
 // Counts unread messages: visible messages with a red dot after a read position. A count costs only
-// a few reads, because each record stores the number of messages up to it that have a red dot and
-// do not expire. Messages that expire are counted one by one, newest first, up to `MAX_EXPIRING`
-// messages. A `ChannelState` must not be used after an `await`.
+// a few reads, because each record stores how many messages, up to and including its own, have a
+// red dot and do not expire. Messages that expire are counted one by one, newest first, up to
+// `MAX_EXPIRING` messages. A `ChannelState` must not be used after an `await`.
 
 import type { ChannelKey, MessageHead } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";
