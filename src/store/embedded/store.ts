@@ -23,7 +23,7 @@ export interface EmbeddedStats {
   /** Number of command copies that full inboxes dropped before the copies were acknowledged. */
   readonly inboxDropped: number;
   readonly activeStreams: number;
-  /** Approximate size of the streams in memory, which may include ended streams. */
+  /** Approximate size in bytes of the streams in memory, including ended streams. */
   readonly activeStreamBytes: number;
   /** Number of logs whose heads are in memory. */
   readonly openLogs: number;

@@ -23,7 +23,7 @@ const STATE = "journal";
 const STATE_VERSION = 1;
 const MAX_SLICE_MS = 2;
 const PUTS_PER_CLOCK_READ = 16;
-/** Maximum number of open transactions. With more, LMDB blocks the event loop. */
+/** Maximum number of open transactions. With more open transactions, LMDB blocks the event loop. */
 const MAX_OPEN_TRANSACTIONS = 2;
 const MAX_CHECK_MS = 50;
 /**

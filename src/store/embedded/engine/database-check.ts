@@ -116,7 +116,7 @@ function prepareLockFile(file: string): void {
       closeSync(fd);
     }
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "EEXIST") return; // another process was faster
+    if ((error as NodeJS.ErrnoException).code === "EEXIST") return; // another process created it
     rmSync(file, { force: true });
     throw isDiskFull(error) ? diskFull(error) : cannotOpen(file, error);
   }
@@ -260,8 +260,8 @@ interface EndedWalk {
 }
 
 /**
- * Returns the error for a process that ended before its report. The store is not opened, because
- * the damage that may have ended the process could also end this process.
+ * Returns the error for a process that ended before it printed its report. The store is not opened,
+ * because the damage that may have ended the process could also end this process.
  */
 function failureOf(path: string, { code, signal, output }: EndedWalk): BrokerError {
   if (signal !== null && !OUTSIDE_SIGNALS.includes(signal))

@@ -87,7 +87,7 @@ export class EventLog {
     return this.#switch;
   }
 
-  /** Puts the switch. Must be called inside `commit`, before `setOn`. */
+  /** Puts the switch of the feed. Must be called inside `commit`, before `setOn`. */
   putSwitch(isOn: boolean): void {
     void this.#tables.meta.put(SWITCH, [SWITCH_VERSION, isOn]);
   }
@@ -359,8 +359,8 @@ function isOnDemandRecord(event: PendingEvent | undefined): boolean {
 const ON_DEMAND: ReadonlySet<string> = new Set(ON_DEMAND_TYPES);
 
 /**
- * Returns the end of the row that begins at `at`. A row contains either only on-demand events or no
- * on-demand events.
+ * Returns the index after the last event of the row that begins at the index `at` of `pending`. A
+ * row contains either only on-demand events or no on-demand events.
  */
 function rowEnd(pending: readonly PendingEvent[], at: number, count: number): number {
   const isOnDemand = isOnDemandRecord(pending[at]);

@@ -201,7 +201,7 @@ function* putReferences(
 
 /**
  * Yields the records of both lists in the order of message ids, so that the newest use of a
- * `clientMsgNo` is kept.
+ * `clientMsgNo` overwrites older uses.
  */
 function* inOrderOfIds(
   log: readonly MemtableRecord[],

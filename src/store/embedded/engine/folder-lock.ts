@@ -115,14 +115,18 @@ export class FolderLock {
     this.#timer.unref();
   }
 
-  /** Checks ownership before a write outside the database. */
+  /**
+   * Throws if another process may own the folder. Must be called before a write outside the
+   * database.
+   */
   assertHeld(): void {
     if (performance.now() - this.#confirmedAt >= LEASE_MS) this.#confirm();
   }
 
   /**
-   * Checks ownership after a write outside the database and before its acknowledgement, because the
-   * process may have been paused. If the method returns, a later owner finds the write in the WAL.
+   * Throws if another process may own the folder. Must be called after a write outside the database
+   * and before its acknowledgement, because the process may have been paused. If the method
+   * returns, a later owner finds the write in the WAL.
    */
   assertWasHeld(): void {
     if (performance.now() - this.#confirmedAt >= ANSWER_MS) this.#confirm();

@@ -22,7 +22,10 @@ import {
  */
 const MAX_IDLE_CHANNELS = 100_000;
 const MAX_NEWEST = 500_000;
-/** Minimum length of a list that is extended in place. A shorter list is copied, to save memory. */
+/**
+ * Minimum length of a list that is extended in place. A shorter list is copied for each new record,
+ * to save memory.
+ */
 const MAX_IMMUTABLE_LENGTH = 8;
 
 /** A record in memory. It is assigned first, then written, then committed. */

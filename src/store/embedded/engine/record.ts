@@ -57,7 +57,7 @@ const PASSTHROUGH_VERSION = 3;
 export const PLAIN_VERSION = 2;
 
 export const MESSAGE_RECORD = 1;
-/** Kind of a record that only keeps the clientMsgNo of a message that is not stored. */
+/** Kind of the record of a message that is not stored but whose retries must be recognised. */
 export const DEDUPE_RECORD = 2;
 /** Kind of a record that reserves ids: no id up to its `messageId` may be assigned again. */
 export const ID_RESERVATION_RECORD = 3;

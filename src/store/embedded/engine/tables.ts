@@ -19,7 +19,7 @@ export const MAX_LABEL_UNITS = 300;
 
 /**
  * A value is an array or a byte string, and begins with a format version. In the comments, the key
- * is on the left of the arrow and the value on the right.
+ * is on the left of the arrow and the value on the right. `type` and `id` identify a channel.
  */
 export interface Tables extends Database {
   /** [type, id] → flags and number of members. */

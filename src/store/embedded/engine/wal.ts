@@ -169,7 +169,7 @@ export class Wal {
   }
 
   close(): void {
-    this.#broken ??= new Error("The WAL is closed"); // the descriptor may soon be another file's
+    this.#broken ??= new Error("The WAL is closed"); // the fd may be reused for another file
     fs.closeSync(this.#current.fd);
   }
 

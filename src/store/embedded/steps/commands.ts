@@ -1,5 +1,5 @@
-// Builds the messages of commands, stores the data about commands that must survive a restart, and
-// creates the steps of the inbox queue: append a command, acknowledge copies, remove expired
+// Builds the messages of commands, stores the last command id and the dedupe entries of commands,
+// and creates the steps of the inbox queue: append a command, acknowledge copies, remove expired
 // copies. Each step adds its changes to a batch, and is then completed or failed exactly once.
 
 import type { BrokerError } from "../../../broker/errors.ts";
@@ -198,8 +198,8 @@ export function lastCommandId(tables: Pick<Tables, "meta">): number {
 }
 
 /**
- * Stores the data about commands that must survive a restart. Must be called inside the transaction
- * that stores the commands.
+ * Stores the last command id and the dedupe entries of the commands. Must be called inside the
+ * transaction that stores the commands.
  */
 export function rememberCommands(
   tables: Pick<Tables, "meta">,

@@ -88,7 +88,9 @@ export function importedHead(
   return { seq: Number(seq), timestampMs: Number(timestampMs) };
 }
 
-/** Removes the ids that messages had at their source. Must be called inside `commit`. */
+/**
+ * Removes the rows of the ids that messages had at their source. Must be called inside `commit`.
+ */
 export function removeLabels(
   { labels }: Pick<Tables, "labels">,
   number: number,

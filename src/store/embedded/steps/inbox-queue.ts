@@ -33,7 +33,7 @@ const MAX_BATCH = 500;
 /** Maximum number of copies that small steps may add to a batch while it is being decided. */
 const MAX_JOINING = 250;
 const MAX_QUEUED = 200_000;
-/** Maximum number of inboxes whose next expiry time is kept in memory. */
+/** Maximum number of inboxes whose next check time is kept in memory (see `checkTimes`). */
 const MAX_CHECK_TIMES = 10_000;
 const MAX_QUEUED_BYTES = 64 * 1024 * 1024;
 
@@ -156,8 +156,8 @@ export class InboxQueue {
   }
 
   /**
-   * Decides the steps in a new batch. Small steps that arrive in the meantime are added to `steps`,
-   * with at most `joinable` copies.
+   * Adds the changes of the steps to a new batch. Small steps that arrive in the meantime are added
+   * to `steps`, with at most `joinable` copies.
    */
   async #decide(steps: InboxStep[], joinable: number): Promise<InboxBatch> {
     const { tables, clock, maxInbox } = this.#ports;

@@ -102,7 +102,7 @@ export class LiveStream {
   readonly #ids = new Map<string, RememberedId>();
   #end: PlacedEvent | undefined;
   #snapshotBytes = 0;
-  /** Memory of the stream, except for the event ids. */
+  /** Approximate memory of the stream in bytes, without the event ids. */
   #memory = STREAM_BYTES;
   #idMemory = 0;
   #isMessageShown = false;

@@ -143,7 +143,7 @@ export function tailOf({ position, check }: LogState): LogOffset {
   return { position, check: position === 0 ? 0 : check >>> 0 };
 }
 
-/** Returns the checksum of the log's frames so far. The next frame's checksum continues from it. */
+/** Returns the check from which the check of the log's next frame is computed. */
 export function checkBeforeNext({ check }: LogState): number {
   return check >>> 0;
 }
@@ -157,7 +157,10 @@ export function startOf({ terms }: LogState): number {
   return terms.origin?.start ?? 0;
 }
 
-/** Returns the check before the log's own frames. */
+/**
+ * Returns the check of the frame before the log's own frames, or the incarnation if no frame
+ * precedes them.
+ */
 export function startCheckOf(state: LogState): number {
   return state.terms.origin?.startCheck ?? incarnationOf(state);
 }

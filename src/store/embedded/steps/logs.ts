@@ -243,7 +243,7 @@ export class LogRules {
     return { verdict: "accepted", producer: change };
   }
 
-  /** Records a read, so that the log does not expire. */
+  /** Records a use of the log, which postpones the expiry of a log with a time to live. */
   use(name: LogName, changes: LogChanges): void {
     const log = this.#ports.logs.find(name);
     if (log === undefined || typeof existing(log.assigned, changes) === "string") return;
@@ -328,7 +328,8 @@ export class LogRules {
     if (state === "deleted") return { verdict: "source_deleted" };
     const contentType = draft.contentType ?? state.terms.contentType;
     if (!isSameMediaType(contentType, state.terms.contentType)) return { verdict: "source_type" };
-    // A copy can only contain committed frames.
+    // A fork of a channel's stream copies the frames of the stream. Only committed frames can be
+    // copied.
     const isCopied = origin.source.kind === "channel";
     const newest = isCopied && source.shown !== undefined ? tailOf(source.shown) : tailOf(state);
     const point = this.#forkPoint(source, origin.offset ?? newest, origin.subOffset);

@@ -41,7 +41,7 @@ export class OnlineUsers implements OnlineStore {
   readonly #left = new LinkedMap<string, LeftUser>();
   /**
    * Time at which the last walk over all rows started. `#walk` is the last uid that a running walk
-   * visited.
+   * visited, or `undefined` if no walk is running.
    */
   #walkedMs = 0;
   #walk: string | undefined;
@@ -99,7 +99,7 @@ export class OnlineUsers implements OnlineStore {
     return uids;
   }
 
-  /** Adds to `uids` users who have no session and no entry in `#left`. */
+  /** Continues the walk. Adds to `uids` users who have no session and no entry in `#left`. */
   #walkInto(uids: string[], limit: number): void {
     for (let steps = 0; this.#walk !== undefined && uids.length < limit; steps++) {
       if (steps * ROWS_PER_STEP >= limit) return;

@@ -44,7 +44,7 @@ interface UnflushedChanges {
   shown: LogState | undefined;
   /** State in the database, or `undefined` if the log is not stored yet. */
   stored: LogState | undefined;
-  /** Committed frames. */
+  /** Committed frames that are not in the database yet. */
   readonly pending: PendingFrames;
   /** Producers whose newest request is not in the database. */
   producers: Map<string, LogProducerEntry> | undefined;
@@ -151,7 +151,7 @@ export class OpenLogs {
     return this.#byName.size;
   }
 
-  /** Number of bytes of the logs' WAL records that are not yet in the database. */
+  /** Total size in bytes of the log changes in the WAL that are not yet in the database. */
   get bytes(): number {
     return this.#bytes;
   }

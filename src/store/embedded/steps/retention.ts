@@ -38,8 +38,8 @@ import type { StreamRows } from "./stream-rows.ts";
 
 const ENTRIES_PER_STEP = 200;
 /**
- * Maximum number of messages by which a channel may exceed its limit. For limits below 1000, the
- * maximum is a tenth of the limit.
+ * Number of messages by which a channel above its limit grows before it is queued for trimming. For
+ * limits below 1000, a tenth of the limit is used instead.
  */
 const MAX_TRIM_STEP = 100;
 /** Maximum number of unreadable rows that one call of `rowsToCut` skips. */
@@ -72,8 +72,8 @@ interface RowContent {
   /** Ids that the messages had at their source. `undefined` for a message that was not imported. */
   readonly sourceIds: readonly (bigint | undefined)[];
   /**
-   * Message of a stream, `undefined` if the row has no such message. A row with a stream's message
-   * has no other messages.
+   * Message of a stream, or `undefined` if the row has no such message. A row with a stream's
+   * message has no other messages.
    */
   readonly streamMessage: Message | undefined;
 }

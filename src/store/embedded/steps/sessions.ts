@@ -203,7 +203,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     };
   }
 
-  /** Adds a session. Waits for the login to be committed only if it is a new main login. */
+  /** Adds a session. Waits for a commit only if the newest main login changes. */
   function enter(
     requested: SessionRecord,
     incarnation: Incarnation,

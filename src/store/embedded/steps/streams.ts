@@ -303,7 +303,8 @@ class StreamRules {
   }
 
   interrupt(silentMs: number, changes: StreamChanges): number {
-    // All heads are read before the first change, because a later error would fail the batch.
+    // All heads are read before the first change, because an error after the first change would
+    // fail the batch.
     const silent = this.silentStreams(silentMs).filter((stream) => this.#canEnd(stream, changes));
     for (const stream of silent) endStream(stream, "interrupted", changes);
     return silent.length;

@@ -30,7 +30,7 @@ export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
     return table.doesExist(["settings", id, ""]);
   }
 
-  /** Changes texts. Adds a text only if `mayAdd` is true. */
+  /** Replaces and removes texts of an endpoint. Adds a new text only if `mayAdd` is true. */
   function putTexts(kind: WebhookTextKind, id: string, changes: TextChanges, mayAdd: boolean) {
     for (const [name, text] of changes) {
       const key = [kind, id, name];
