@@ -250,9 +250,9 @@ export class InboxBatch {
 
   /**
    * Removes expired copies that the sweep has not removed yet. Otherwise, expired copies would use
-   * up the share of their sender, and valid copies would be dropped to make room. An expired copy
-   * that was dropped would also get no `command.expired` event. Copies that this batch has added
-   * are not checked.
+   * up the share of their sender, and valid copies would be dropped to make room. No
+   * `command.expired` event would be emitted for an expired copy that is dropped. Copies that this
+   * batch has added are not checked.
    */
   #removeExpired(inbox: OpenInbox): void {
     const { uid, before, removed } = inbox;
