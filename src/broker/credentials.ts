@@ -110,8 +110,8 @@ const MISMATCH = "uid, device flag and token do not match";
 const FLAG_NAMES = ["app", "web", "desktop"] as const satisfies Record<DeviceFlag, string>;
 
 /**
- * Creates the check. `jwt` is required unless `mode` is `token` or `none`. If `wrongFlags` is
- * absent, a refusal never names the device flag of the token.
+ * Creates the check of clients' credentials. `jwt` is required unless `mode` is `token` or `none`.
+ * If `wrongFlags` is absent, a refusal never names the device flag of the token.
  */
 export function createCredentials(
   mode: ClientAuth,

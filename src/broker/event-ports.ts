@@ -1,7 +1,7 @@
-// The port of the event feed: a durable list of what happened, in 64 partitions. A step writes its
-// events together with its change, so that no event is lost. A row contains only a few small
-// fields. It refers to messages and does not contain them. The comment of a method is its contract.
-// Every driver must fulfil it, and `test/contract/` checks that.
+// The port of the event feed: a durable list of what happened, in 64 partitions. The store writes
+// the events of a change in the same atomic step as the change, so that no event is lost. A row
+// contains only a few small fields. It refers to messages and does not contain them. The comment of
+// a method is its contract. Every driver must fulfil it, and `test/contract/` checks that.
 
 /** Number of partitions. An event is in partition `bucketOf(key)`. */
 export const EVENT_PARTITIONS = 64;
@@ -35,15 +35,15 @@ export const EVENT_NAMES = [...EVENT_TYPES, "feed.gap"] as const;
 export type EventName = (typeof EVENT_NAMES)[number];
 
 /**
- * Maximum number of commands in one event. A step that concerns more commands writes several
+ * Maximum number of commands in one event. A change that concerns more commands writes several
  * events.
  */
 export const MAX_EVENT_COMMANDS = 500;
 
-/** Maximum number of uids in one event. A step that concerns more users writes several events. */
+/** Maximum number of uids in one event. A change that concerns more users writes several events. */
 export const MAX_EVENT_UIDS = 500;
 
-/** Fields of a feed row, in the form in which readers receive them. */
+/** Fields of a feed row, as the store keeps them. `events.ts` converts some of them for readers. */
 export type EventFields = Readonly<Record<string, unknown>>;
 
 /** An event that a step of the store writes together with its change. */
@@ -98,7 +98,9 @@ export interface EventPage {
 export type EventListener = (partitions: readonly number[], numbers: readonly number[]) => void;
 
 export interface EventStore {
-  /** Returns true if steps write events, or `undefined` if the feed was never turned on or off. */
+  /**
+   * Returns true if changes write events, or `undefined` if the feed was never turned on or off.
+   */
   feedSwitch(): Promise<boolean | undefined>;
   /**
    * Turns the feed on or off in all partitions. After a call with `true`, every acknowledged change
@@ -126,9 +128,9 @@ export interface EventStore {
   onEvents(listener: EventListener): () => void;
   /**
    * Removes events that are older than `beforeMs`, unless they follow a position in `held`. Then
-   * removes the oldest events until the feed takes up about `maxBytes`. Stops early when `signal`
-   * is aborted. Returns the number of removed events. On Redis, all events of one change together
-   * count as one event.
+   * removes the oldest events, regardless of `held`, until the feed takes up about `maxBytes`.
+   * Stops early when `signal` is aborted. Returns the number of removed events. On Redis, all
+   * events of one change together count as one event.
    */
   trimEvents(limits: EventLimits): Promise<number>;
   /** Approximate size of the stored events in bytes. */

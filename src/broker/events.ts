@@ -63,9 +63,8 @@ interface PartitionPage {
 export interface EventFilter {
   /**
    * Names of types. A name that ends with `*` selects all types that begin with the text before the
-   * `*`. A plain `*` does not select on-demand events. These events are selected by their exact
-   * names, or by `session.*` or `command.*`. An empty list selects all types except on-demand
-   * events.
+   * `*`, except on-demand types. An on-demand type is selected only by its exact name, or by
+   * `session.*` or `command.*`. An empty list selects all types except on-demand types.
    */
   readonly types: readonly string[];
   /** Channel whose events are read. `undefined` means all events. */
@@ -85,7 +84,7 @@ export interface FeedPage {
   readonly more: boolean;
 }
 
-/** Range of the numbers of consecutive on-demand events that were removed. */
+/** Range of consecutive event numbers whose on-demand events were removed from the feed. */
 interface Hole {
   readonly from: number;
   readonly to: number;
@@ -505,7 +504,10 @@ function textBytes(fields: EventFields = {}): number {
   return bytes;
 }
 
-/** Returns the fields of an event about a user. The session id is shown as a number. */
+/**
+ * Returns the fields of an event about a user. The session id is replaced with the session's
+ * connection number.
+ */
 function userFields({ session_id: sessionId, ...fields }: EventFields = {}): EventFields {
   if (typeof sessionId !== "string") return fields;
   const { device_flag, device_id, ...others } = fields;

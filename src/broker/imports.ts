@@ -83,7 +83,7 @@ type ImportOutcome =
 
 /** Summary of a channel's messages in the store, for comparison with the source server. */
 interface ImportedRange {
-  /** Number of messages in the range. Messages beyond the history limits do not count. */
+  /** Number of messages in the range, without messages beyond the history limits. */
   readonly count: number;
   /**
    * Last seq that the summary covers. Lower than the requested last seq if the range has more than

@@ -1,6 +1,6 @@
 // The port for leases. While a node holds the lease of a task, no other node performs the task.
 
-/** The right of one node to perform a task, until it expires. */
+/** The right of one node to perform a task until the lease expires. */
 export interface Lease {
   readonly name: string;
   /**

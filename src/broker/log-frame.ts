@@ -1,5 +1,5 @@
 // Names, buckets, frames and offsets of logs. Both stores and the readers of logs use these
-// functions, so that every store keeps the same bytes. Pure functions.
+// functions, so that all stores keep the same bytes. Pure functions.
 //
 // The records of one append are one frame. Numbers are little-endian.
 //
@@ -159,9 +159,9 @@ export const CHECK_BYTES = 4;
 export const FRAME_BYTES = BODY_AT + TRAILER_BYTES;
 
 /**
- * Returns the check after a frame: `rol(before, 5) xor crc`. `before` is the check of the frame
- * before it, or the seed of the log for its first frame. `crc` is the CRC-32 of the size, the kind
- * and the body (see `openFrame`).
+ * Returns the check after a frame: `rol(before, 5) xor crc`. `before` is the check of the previous
+ * frame. For the first frame of a log, it is the log's seed. `crc` is the CRC-32 of the size, the
+ * kind and the body (see `openFrame`).
  */
 export function nextCheck(before: number, crc: number): number {
   return (((before << 5) | (before >>> 27)) ^ crc) >>> 0;
@@ -388,8 +388,8 @@ function contentOf(body: Buffer): Buffer[] {
 }
 
 /**
- * Returns the first `size` records of the frame if `isJson`, otherwise its first `size` bytes.
- * Returns `undefined` if the frame is shorter.
+ * Returns the first `size` records of the frame if `isJson` is true, otherwise its first `size`
+ * bytes. Returns `undefined` if the frame is shorter.
  */
 export function cutRecords(
   frame: Pick<LogFrame, "bytes">,

@@ -44,7 +44,7 @@ export interface LogHead {
   readonly records: number;
   /** `undefined` while the log is open. */
   readonly closed: LogEnding | undefined;
-  /** Sliding time to live, as it was set. `undefined` if the log has no time to live. */
+  /** Sliding time to live (see `LogStore`). `undefined` if the log has no time to live. */
   readonly ttlS: number | undefined;
   /** Fixed expiry time in Unix milliseconds. `undefined` if the log has no fixed expiry time. */
   readonly expiresAtMs: number | undefined;
@@ -55,8 +55,8 @@ export interface LogOrigin {
   /** Offset of the source at which the fork begins. `undefined` means the source's tail. */
   readonly offset: LogOffset | undefined;
   /**
-   * Size of the part of the source's next frame that the fork also inherits. The unit is records if
-   * the log is in JSON mode, otherwise bytes. Must be 0 if `offset` is `undefined`.
+   * Amount of the source's next frame that the fork also inherits, in records if the log is in JSON
+   * mode, otherwise in bytes. Must be 0 if `offset` is `undefined`.
    */
   readonly subOffset: number;
 }
@@ -232,8 +232,8 @@ export interface LogStore {
   /**
    * Appends records, closes the log, or both. The following checks are made in this order: the log
    * exists, the log is open (or the producer's number is repeated), the media type, the producer,
-   * `order`, the limits. Appends get their places in the order of the calls. Once an append is
-   * durable, it is published as a `log` event.
+   * `order`, the limits. Appends to one log take effect in the order of the calls. Once an append
+   * is durable, it is published as a `log` event.
    */
   appendLog(name: LogName, append: LogAppend): Promise<LogAppendResult>;
   /** Returns the head. Does not count as a use of the log. */

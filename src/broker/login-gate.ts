@@ -1,7 +1,7 @@
 // Limits attempts to guess managers' passwords. Each client network may make a limited number of
-// failed attempts in a time window. Attempts in progress count as failures. A username that has
-// this number of failures is only slowed down, because its owner must still be able to log in from
-// another network.
+// failed attempts in a time window. Attempts in progress count as failures. A username that reaches
+// the same limit is only slowed down, because its owner must still be able to log in from another
+// network.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import { networkOf } from "../lib/network.ts";

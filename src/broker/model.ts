@@ -49,7 +49,10 @@ export interface ChannelRef {
   readonly type: ChannelType;
 }
 
-/** `2:<group id>` or `1:<lower uid>@<higher uid>`, the same for all users. Ids contain no `@`. */
+/**
+ * Key of a channel, the same for all its users: `2:<group id>` or `1:<lower uid>@<higher uid>`. Ids
+ * contain no `@`.
+ */
 export type ChannelKey = string;
 
 export function channelKey(channel: ChannelRef, uid: string): ChannelKey {
@@ -203,7 +206,8 @@ export interface StreamPlace {
   /** Index of the event among all events of the stream. The start has index 0. */
   readonly index: number;
   /**
-   * `index + 1`, or higher if content events were merged into this event for a lagging receiver.
+   * `index + 1`, or higher if this event stands for several events: content that was merged for a
+   * receiver that joined late or lags, or events that viewers are not shown.
    */
   readonly nextIndex: number;
   /** Length of the stream's text before the event, in UTF-16 code units. */
@@ -231,9 +235,15 @@ export interface ChannelEvent {
   readonly type: string;
   readonly data: string;
   readonly timestampMs: number;
-  /** `undefined` outside a stream. The event is then not stored but only pushed to online users. */
+  /**
+   * Place in the stream. `undefined` if the event belongs to no stream. Such an event is not
+   * stored, but only pushed to online users.
+   */
   readonly stream: StreamPlace | undefined;
-  /** Start of the stream. Set only if the event was derived from a snapshot. */
+  /**
+   * Ids of the stream's start. Set only if the event was derived from a snapshot that has a
+   * `startId`.
+   */
   readonly start?: Pick<StreamSnapshot, "messageId" | "startId">;
 }
 
@@ -466,7 +476,10 @@ export function firstMessageId(timeMs: number): number {
   return Math.max(1, timeMs - MESSAGE_ID_EPOCH_MS) * MESSAGE_IDS_PER_MS;
 }
 
-/** Returns a clientMsgNo derived from the id, so that a store need not store it. */
+/**
+ * Returns the clientMsgNo of a message whose sender chose none. It is derived from the id, so that
+ * stores need not keep it.
+ */
 export function clientMsgNoOf(messageId: number): string {
   return `server-${messageId}`;
 }

@@ -7,8 +7,8 @@ export interface OnlineTerms {
   /** Maximum number of users. */
   readonly limit: number;
   /**
-   * Duration of the turn in milliseconds. During the turn, `takeOnline` returns no users to other
-   * nodes.
+   * Duration in milliseconds of the turn that the call begins. During the turn, `takeOnline`
+   * returns no users to other nodes.
    */
   readonly turnMs: number;
   /** Users whose last session ended at this time or earlier are returned first. */
@@ -36,7 +36,7 @@ export interface OnlineStore {
    * different incarnation. If the user then has no other session, the same atomic step does one of
    * the following:
    *
-   * - If the last session ended at `leftMs` or earlier, and no session was removed now, removes the
+   * - If the last session ended at `leftMs` or earlier, and this call removed no session, removes the
    *   row, writes `user.offline` and returns true.
    * - Otherwise, stores the current time as the time at which the last session ended, unless such a
    *   time is already stored.

@@ -37,7 +37,7 @@ export class OnlineSweep {
    * off.
    */
   #nodes: ReadonlySet<string> | undefined;
-  /** Unix milliseconds. Users who were last checked before this time must be checked again. */
+  /** Users who were last checked before this time (Unix milliseconds) must be checked again. */
   #checkedMs = 0;
   /** Startup time on the monotonic clock. */
   #startedMs = Number.POSITIVE_INFINITY;

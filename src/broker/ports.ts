@@ -81,8 +81,9 @@ export interface UserState {
 export type Membership = "permanent" | "temporary";
 
 /**
- * Lists of a channel. Users on the denylist may not send. If a group's allowlist is not empty, only
- * users on it may send. A user's allowlist counts only with `check_friends`.
+ * A list of a channel. Users on the denylist may not send. If a group's allowlist is not empty,
+ * only users on it may send. A user's allowlist is checked only with `check_friends` (see
+ * `SendCheck`).
  */
 export type ChannelList = "denylist" | "allowlist";
 
@@ -188,9 +189,9 @@ export interface ChannelStore {
  * Rules that a send must pass.
  *
  *     check          the ordinary rules
- *     check_friends  the ordinary rules, and the receiver's allowlist counts for personal messages
+ *     check_friends  the ordinary rules, and the sender must be on the receiver's allowlist
  *     check_exempt   the sender is a system account: only a disbanded channel refuses it
- *     check_open     the receiver is a system account: its lists and contacts do not count
+ *     check_open     the receiver is a system account: its lists and contacts are not checked
  *     check_named    a backend sends in a user's name: the user need not be a member of the group
  */
 export type SendCheck = "check" | "check_friends" | "check_exempt" | "check_open" | "check_named";
@@ -302,7 +303,7 @@ export interface MessageStore {
    *    returns the first message as a duplicate, even if the sender is now refused. If it was used
    *    with a different payload, refuses the message with `client_msg_no_reused`. If `allowsReuse`
    *    is true, continues with step 2 instead, and the clientMsgNo then belongs to the later
-   *    message. If the store does not know the payload of the first message, the payloads count as
+   *    message. If the store does not know the payload of the first message, it treats the payloads as
    *    equal.
    * 2. Applies the rules of `permissions.ts` to the sender, as `permission` specifies.
    * 3. Assigns the channel's next seq and a messageId that is higher than all its earlier ids.
@@ -372,13 +373,13 @@ export interface InboxStore {
    * the copies are durable, the call publishes a `command` event. The returned messageSeq is
    * 0. `append` also recognises a retry of a command.
    *
-   * A full inbox loses the oldest copy of the sender with the most copies. All drafts without an
-   * `origin` count as commands of one sender, the backends. Their copies are never removed to make
-   * room for a user's command. Copies of one user's commands may occupy at most a tenth of another
-   * user's inbox. If the inbox of the only recipient has no room for a user's command, the call
-   * throws `overloaded`. If the inbox of one of several recipients has no room, the user's oldest
-   * copy in that inbox is removed. If only copies from backends could be removed, that recipient
-   * gets no copy.
+   * If an inbox is full, the oldest copy of the sender with the most copies is removed. All drafts
+   * without an `origin` belong to one sender, the backends. Their copies are never removed to make
+   * room for a user's command. The copies of one user may occupy at most a tenth of another user's
+   * inbox. If that tenth is used up, the sender's oldest copy in the inbox is removed. A recipient
+   * whose full inbox contains only copies from backends gets no copy of a user's command. In these
+   * last two cases, a user's command to a single recipient is not stored, and the call throws
+   * `overloaded`.
    */
   appendCommand(draft: CommandDraft): Promise<AppendResult>;
   /**
@@ -438,8 +439,8 @@ export interface ConversationSelection {
   readonly isComplete: boolean;
   /**
    * Time (Unix milliseconds) of the latest change to the user's conversations when the read began,
-   * or a later time. A change that `heads` lacks may have an earlier time, but it is at most the
-   * driver's `lookBackMs` earlier.
+   * or a later time. A change that `heads` lacks may have an earlier time, but by at most the
+   * driver's `lookBackMs`.
    */
   readonly newestChangeMs: number;
   /**
@@ -472,8 +473,8 @@ export interface ConversationSelection {
  */
 export interface ConversationStore {
   /**
-   * Selects conversations with a visible message. Returns at least the conversations of the range,
-   * and reads only a few conversations beyond the range.
+   * Selects conversations with a visible message. Returns all conversations in the range, and
+   * possibly a few outside it.
    */
   newestConversations(uid: string, range: ConversationRange): Promise<ConversationSelection>;
   /**
@@ -493,7 +494,8 @@ export interface ConversationStore {
   conversation(uid: string, channel: ChannelRef): Promise<Conversation | undefined>;
   /**
    * Atomically applies the change and returns the result, or `undefined` if the user is not in the
-   * group. The read position may move back, and is limited to the channel's seqs.
+   * group. The read position may move back. A position above the channel's newest seq is lowered to
+   * that seq.
    */
   changeConversation(
     uid: string,
@@ -524,8 +526,8 @@ export interface StreamDraft {
   readonly payload?: Uint8Array | undefined;
   /**
    * Seconds until the stream's message expires, as in `MessageDraft`. Set only for a start. Absent
-   * if the message never expires. A stream that is active at that time continues, and its message
-   * is removed after the stream ends.
+   * if the message never expires. A stream that is still active when its message expires continues.
+   * The message is then removed after the stream ends.
    */
   readonly expireS?: number | undefined;
   /**
@@ -604,7 +606,8 @@ export interface ChannelLogStore {
    * Creates a stream whose log is written through the Durable Streams protocol. As in
    * `streamEvent`, the stream's message is appended to the channel, and the stream's events are
    * published. Up to `MAX_OPEN_STREAMS` streams of a channel can be active at the same time. The
-   * limits of logs apply. `stream-fold.ts` describes what viewers are shown of a long stream.
+   * limits in `LogLimits` apply. `stream-fold.ts` describes what viewers are shown of a long
+   * stream.
    */
   createStream(draft: StreamCreationDraft): Promise<StreamCreation>;
   /**
@@ -622,7 +625,7 @@ export interface StreamEnd {
   /**
    * Time of the end in Unix milliseconds on the store's clock, not earlier than the time in the id
    * of any earlier message of the channel. It may be later than the actual end if the store was
-   * interrupted in the meantime.
+   * interrupted before it recorded the end.
    */
   readonly endedMs: number;
 }
@@ -630,7 +633,7 @@ export interface StreamEnd {
 /** Minimum time for which a store keeps the logout of a device. */
 export const LOGOUT_TTL_MS = 86_400_000;
 
-/** Maximum number of stream ends that a store must be able to return for a channel or a user. */
+/** Maximum `limit` of `streamEnds` and `personalStreamEnds`. */
 export const MAX_STREAM_ENDS = 200;
 
 export interface StreamStore {
@@ -719,8 +722,8 @@ export interface LoginTerms {
   /** Name of the session to continue. `undefined` means a new login. */
   readonly claim?: Claim | undefined;
   /**
-   * Hash of the token that the device must have. The session then gets the device's level. If the
-   * hash is `undefined`, no token is checked.
+   * Hash of the token that must be registered for the device. The session gets the level of that
+   * device. If the hash is `undefined`, no token is checked.
    */
   readonly tokenHash?: Uint8Array | undefined;
   /**
@@ -735,9 +738,12 @@ export interface LoginTerms {
 
 export type SessionName = Pick<SessionRecord, "uid" | "sessionId">;
 
-/** A session that `login` has added. Later logins and connections have higher positions. */
+/**
+ * A session that `login` has added. `order` is higher for a later login, and `since` for a later
+ * connection.
+ */
 export interface LoggedInSession {
-  /** The session, with the level of the registered device if a token was needed. */
+  /** The session, with the level of the registered device if `LoginTerms.tokenHash` was set. */
   readonly session: SessionRecord;
   /** Position among the logins of this uid and flag. A continued session keeps its position. */
   readonly order: number;
@@ -761,7 +767,10 @@ export type LoginResult =
         readonly newestId: number;
       })
   | {
-      /** The session to continue was ended. Nothing was added or changed. */
+      /**
+       * The account is banned, or the claimed session may not be continued. No session was added or
+       * ended.
+       */
       readonly kind: "refused";
       readonly reason: CloseReason;
     }
@@ -823,8 +832,8 @@ export type Confirmation =
 export interface SessionStore {
   /**
    * Checks the token and adds a session under `incarnation`. The same step removes the sessions
-   * that the new session ends, and publishes one `end_session` event for each of them. It ends the
-   * following sessions:
+   * that the new session ends, and publishes one `end_session` event for each of them. The new
+   * session ends the following sessions:
    *
    * - if the new session is a main session, every other main session of the same uid and flag,
    * - every session of the same uid, flag and (non-empty) deviceId,
@@ -832,9 +841,11 @@ export interface SessionStore {
    *
    * Without a claim, the call is a new login, whose order is higher than the order of all earlier
    * logins. With a claim, the call continues an earlier session and keeps the order of that
-   * session's login. A claim that is not in the store is treated as a new login [decisions: resume
-   * is no login]. Continuing a main session is refused if it was ended by `endSession`, or if
-   * another device logged in later, even if that device's session no longer exists.
+   * session's login. The order in a claim is valid even if the store has lost the session. A label
+   * that the store does not know is treated as a new login [decisions: resume is no login].
+   * Continuing a main session is refused if it was ended by `endSession` for a reason other than a
+   * ban. It is also refused if another device logged in later, even if that device's session no
+   * longer exists.
    *
    * If a token is replaced after a session was added with it, every later call to `sessionsOf`
    * returns that session, so that the caller that replaced the token can end it.
@@ -1010,7 +1021,7 @@ export interface ImportedMessage {
  *
  *     stored     the message was stored
  *     unchanged  the message had been stored before, or is beyond the history limits
- *     conflict   its seq belongs to a different message, or is unused and below the newest seq
+ *     conflict   the seq belongs to a different message, or is unused and below the newest seq
  */
 export type ImportVerdict = "stored" | "unchanged" | "conflict";
 
@@ -1024,7 +1035,7 @@ export interface ImportStore {
   countImported(lines: ImportState["stored"]): Promise<void>;
   /**
    * Returns the name of a kind of data that the store contains, such as `channels` or `messages`.
-   * Returns `undefined` if the store is empty. Sessions and manager accounts do not count.
+   * Returns `undefined` if the store is empty. Sessions and manager accounts are ignored.
    */
   storedData(): Promise<string | undefined>;
   /**
@@ -1100,7 +1111,7 @@ export interface Store
  *     addition      the user
  *     removal       the group
  *     log           the bucket of the log
- *     missed        none: it is never published
+ *     missed, head  none: these events are never published
  */
 export type ClusterEvent =
   | {
@@ -1185,9 +1196,11 @@ export type ClusterEvent =
   | HeadEvent;
 
 /**
- * This node has begun to listen to a group. Messages up to `headSeq`, and events of streams that
- * began before, reach the listener only if the listener reads them from the store. This event is
- * never sent to other nodes, and reaches the listener before `Cluster.listen` resolves.
+ * The point from which a group's events are delivered to the listener, after this node has
+ * subscribed to the group. Messages up to `headSeq`, and stream events before this point, are not
+ * delivered, and must be read from the store. Later events of active streams are delivered. The
+ * event is never sent to other nodes. It arrives before `Cluster.listen` resolves, unless the node
+ * could not read the group's position and has to retry the read.
  */
 export interface HeadEvent {
   readonly kind: "head";
@@ -1213,10 +1226,11 @@ export interface Announcer {
  * Checks the memberships of a group's sessions in the store, after this node may have missed
  * removals. The judge is called after missed messages were read and before they are delivered.
  *
- * When the promise resolves, sessions of users who are no longer members receive nothing more
- * from the group. `lastSeq` is the seq of the last delivered message. Sessions of users who became
- * members after that message are left out of the next delivery and catch up by themselves. If the
- * judge rejects with `unavailable`, nothing is delivered.
+ * When the promise resolves, sessions of users who are no longer members receive nothing more from
+ * the group. `lastSeq` is the seq of the last delivered message, or `Infinity` if that seq is
+ * unknown. Sessions of users who became members after that message are left out of the next
+ * delivery and catch up by themselves. If the judge rejects with `unavailable`, nothing is
+ * delivered.
  */
 export type GroupJudge = (channelId: string, lastSeq: number) => Promise<void>;
 
@@ -1287,11 +1301,11 @@ export interface Cluster extends Publisher, Announcer, NodeRegistry, Liveness {
    */
   listen(...topics: readonly Topic[]): Promise<void>;
   /**
-   * Does the first half of `listen`. When the call resolves, this node receives every event that is
-   * published from then on. However, the events may reach the listener only after `listen` has
-   * resolved. In place of stored messages and stream events, the listener may receive only a
-   * `HeadEvent`. Resolves to true if the events already reach the listener, so that `listen` has
-   * nothing left to do.
+   * Subscribes to topics, but resolves earlier than `listen`. When the call resolves, this node
+   * receives every event that is published from then on. However, the events may reach the listener
+   * only after `listen` has resolved. In place of stored messages and stream events, the listener
+   * may receive only a `HeadEvent`. Resolves to true if the events already reach the listener, so
+   * that `listen` has nothing left to do.
    */
   subscribe(...topics: readonly Topic[]): MaybePromise<boolean>;
   /** Unsubscribes after a delay, so that subscribing again soon is free. */

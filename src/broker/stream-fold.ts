@@ -121,8 +121,8 @@ export class StreamView {
   }
 
   /**
-   * Returns the number of bytes that an event counts towards `maxBytes`, or `Infinity` if its text
-   * is too large to be shown.
+   * Returns the number of bytes by which an event counts towards `maxBytes`, or `Infinity` if its
+   * text is too large to be shown.
    */
   sizeOf(event: ViewedEvent): number {
     const { type, data, recordBytes = 0 } = event;
@@ -148,7 +148,7 @@ export class StreamView {
   }
 }
 
-/** Returns the number of bytes that an event counts towards `ViewLimits.maxBytes`. */
+/** Returns the number of bytes by which an event counts towards `ViewLimits.maxBytes`. */
 export function shownBytes(type: string, data: string): number {
   if (!isViewed({ type })) return 0;
   return Buffer.byteLength(data) + (type === STREAM_CONTENT ? 0 : NOTE_BYTES);

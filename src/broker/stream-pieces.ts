@@ -57,7 +57,7 @@ export function eventsFrom(
     events.push(noteEvent(snapshot, note));
     index = note.index + 1;
   }
-  // After the cut, only the end is shown.
+  // After the note of a truncated stream, only the end is shown.
   if (!snapshot.truncated) addContent(contentEnd, snapshot.text.length);
   if (isEnded && index < snapshot.nextIndex)
     addEvent(STREAM_END, snapshot.endData ?? "", snapshot.nextIndex, snapshot.endId);

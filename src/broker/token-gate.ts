@@ -21,7 +21,8 @@ interface TokenGatePorts {
   readonly limits: TokenLimits;
   readonly clock: Clock;
   /**
-   * Maximum number of users, and maximum number of signatures, that are stored with their networks.
+   * Maximum number of stored pairs of a network and a user. The same limit applies to pairs of a
+   * network and a signature.
    */
   readonly maxPairs?: number;
 }

@@ -23,11 +23,11 @@ import type { SessionDirectory } from "./session-directory.ts";
 /**
  * Rule that decides which live sessions count as reaching a user.
  *
- *     foreground  a session whose client is in the foreground. Reading or acknowledging the message
- *                 also counts.
+ *     foreground  a session whose client is in the foreground. A user who has read or acknowledged
+ *                 the message also counts as reached.
  *     main        a session of a main device, even if its client is in the background, as in
- *                 WuKongIM. Nothing else counts. If the sender has no such session, the message
- *                 gets an event even if all users were reached.
+ *                 WuKongIM. Reading or acknowledging the message does not matter. If the sender
+ *                 has no main session, the message gets an event even if all users were reached.
  */
 type PushRule = "foreground" | "main";
 
@@ -54,7 +54,7 @@ export interface Decision {
 
 /** Users that a channel's messages can reach, and the seq up to which each of them has read. */
 interface Audience {
-  /** The seqs are 0 if the read positions do not count. */
+  /** The seqs are 0 if read positions are not used: with the rule `main`, or in a large group. */
   readonly readSeqs: ReadonlyMap<string, number>;
   /** True if a message concerns only the users that it mentions. */
   readonly isMentionedOnly: boolean;
@@ -77,8 +77,8 @@ export class Unreached {
 
   /**
    * Determines, for each event, which users its message has not reached. Returns one decision per
-   * event, in order. If the data of a channel cannot be read, its messages get no events, so that
-   * the other channels do not wait for it.
+   * event, in order. If reading a channel fails with a permanent error, its messages get no events,
+   * so that the other channels do not wait for it. A transient error is thrown.
    */
   async decide(rows: readonly EventRow[]): Promise<readonly Decision[]> {
     const stored = await messagesOf(this.#ports.store, rows);

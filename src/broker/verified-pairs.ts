@@ -13,7 +13,10 @@ export class VerifiedPairs {
     this.#failures = new BoundedMap(maxPairs);
   }
 
-  /** Returns the failures since the last success, or `undefined` if no success is stored. */
+  /**
+   * Returns the number of the pair's failures since its last success, or `undefined` if no success
+   * is stored.
+   */
   failures(pair: string): number | undefined {
     return this.#failures.get(pair);
   }
