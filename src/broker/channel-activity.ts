@@ -2,11 +2,12 @@
 // minutes, for the list of the busiest channels. State: at most `MAX_CHANNELS` counters, regardless
 // of the traffic.
 //
-// If all counters are in use, each message or event for a channel without a counter examines the
-// next counter in a ring. A counter that has credit, and was used in the last 15 minutes, loses one
-// credit. Any other counter is reassigned to the channel. A channel that receives more than the
-// fraction 1/`MAX_CHANNELS` of all messages and events therefore keeps its counter [Misra, Gries
-// 1982]. A channel that lost its counter is later counted from 0 again.
+// A counter gains one credit for each message or event that it counts. If all counters are in use,
+// each message or event for a channel without a counter examines the next counter in a ring. A
+// counter that has credit, and was used in the last 15 minutes, loses one credit. Any other counter
+// is reassigned to the channel. A channel that receives more than the fraction 1/`MAX_CHANNELS` of
+// all messages and events therefore keeps its counter [Misra, Gries 1982]. A channel that lost its
+// counter is later counted from 0 again.
 
 import type { ChannelKey } from "./model.ts";
 
@@ -23,16 +24,16 @@ export interface BusyChannel {
 interface Counter {
   key: ChannelKey;
   credit: number;
-  /** Newest minute at the last call to `advance`. */
+  /** Minute to which `newestMessages` and `newestEvents` belong (see `advance`). */
   minute: number;
-  /** Counts of the newest minute. */
+  /** Counts of `minute`. */
   newestMessages: number;
   newestEvents: number;
   /** Minute in which the counter last counted a message or an event. */
   countedMinute: number;
   /**
-   * Counts of the 14 minutes before the newest minute, indexed by the minute modulo
-   * `WINDOW_MINUTES`. The slot of the newest minute contains 0.
+   * Counts of the 14 minutes before `minute`, each at the index of its minute modulo
+   * `WINDOW_MINUTES`. The slot of `minute` contains 0.
    */
   readonly messages: Uint32Array;
   readonly events: Uint32Array;

@@ -48,7 +48,7 @@ export interface Page {
 
 /**
  * All methods throw `bad_id` for an invalid id. A method that adds members throws `unavailable` or
- * `overloaded` if a member was not notified.
+ * `overloaded` if a member could not be notified.
  */
 export interface Channels {
   /**

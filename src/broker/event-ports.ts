@@ -1,5 +1,5 @@
-// The port of the event feed: a durable list of what happened, in 64 partitions. The store writes
-// the events of a change in the same atomic step as the change, so that no event is lost. A row
+// The port of the event feed, a durable list of events in 64 partitions. The store writes the
+// events of a change in the same atomic step as the change, so that no event is lost. A row
 // contains only a few small fields. It refers to messages and does not contain them. The comment of
 // a method is its contract. Every driver must fulfil it, and `test/contract/` checks that.
 
@@ -46,7 +46,7 @@ export const MAX_EVENT_UIDS = 500;
 /** Fields of a feed row, as the store keeps them. `events.ts` converts some of them for readers. */
 export type EventFields = Readonly<Record<string, unknown>>;
 
-/** An event that a step of the store writes together with its change. */
+/** An event to write in the same atomic step as the change that caused it. */
 export interface EventDraft {
   readonly type: EventType;
   /** See `EventRow`. */

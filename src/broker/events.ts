@@ -141,7 +141,7 @@ export class Events {
 
   /**
    * Turns the feed on or off, and returns the cursor after the newest event. If the feed was turned
-   * on, it is complete from this cursor.
+   * on, every later change has an event after this cursor.
    */
   async switch(isOn: boolean): Promise<string> {
     await this.#ports.store.switchFeed(isOn);

@@ -11,12 +11,12 @@ export const LEASE_MS = 6000;
  */
 const LEASE_MARGIN_MS = 1500;
 
-/** Validity period of a lease. It starts each time the lease is renewed. */
+/** Validity period of a lease. Each renewal of the lease starts the period again. */
 export class LeaseTerm {
   /** Time of the last renewal on the monotonic clock. */
   #renewedMs = Number.NEGATIVE_INFINITY;
 
-  /** False while the lease may have expired, for example because the process was frozen. */
+  /** False if the lease may have expired, for example because the process was frozen. */
   get isValid(): boolean {
     return performance.now() - this.#renewedMs < LEASE_MS - LEASE_MARGIN_MS;
   }

@@ -31,7 +31,8 @@ import {
 import { eventOfRecord } from "./stream-record.ts";
 
 /**
- * Number of buckets. Channels and logs are assigned to buckets by a hash of their name. On Redis,
+ * Number of buckets. The bucket of a channel depends on a hash of its key, and the bucket of a free
+ * log on a hash of its path. The log of a channel's stream is in the channel's bucket. On Redis,
  * all keys of a bucket are in one hash slot. On a Redis Cluster, a message id has 6 bits for the
  * bucket.
  */
@@ -326,8 +327,9 @@ function isTimed(bytes: Buffer): boolean {
 /**
  * Calls `visit`, in order, for each event in `piece`. `piece` must consist of whole frames of a
  * channel's stream. This is much faster than `framesIn`, which matters because a history page can
- * have thousands of events. If `skipsRecords` returns true, the records of a frame are left out.
- * Callers use this because visiting 16 MiB of records takes about a second.
+ * have thousands of events. `skipsRecords` is called before each frame of records. If it returns
+ * true, the frame is skipped. Callers skip frames because visiting 16 MiB of records takes about a
+ * second.
  */
 export function visitEvents(
   piece: Buffer,

@@ -1,5 +1,5 @@
 // The port of logs. A log is an append-only list of frames with one content type, for example a
-// Durable Stream. It is read from an offset. The content of a text stream in a channel is a log
+// Durable Stream. A reader starts at an offset. The content of a text stream in a channel is a log
 // that belongs to the stream's message. The frames, offsets and names of logs are defined in
 // `log-frame.ts`. The comment of a method is its contract. Every driver must fulfil it, and
 // `test/contract/` checks that.
@@ -42,7 +42,7 @@ export interface LogHead {
   readonly tail: LogOffset;
   /** Number of records before the tail, including those that a fork inherits. */
   readonly records: number;
-  /** `undefined` while the log is open. */
+  /** Reason why the log was closed. `undefined` while the log is open. */
   readonly closed: LogEnding | undefined;
   /** Sliding time to live (see `LogStore`). `undefined` if the log has no time to live. */
   readonly ttlS: number | undefined;
@@ -182,9 +182,13 @@ export type LogAppendResult =
   | { readonly verdict: "full"; readonly limit: LogLimit };
 
 export interface LogRange {
-  /** `undefined` means the tail. The read then returns no frames. */
+  /**
+   * Offset at which the read begins. `undefined` means the tail, so that no frames are returned.
+   */
   readonly from: LogOffset | undefined;
-  /** Maximum number of bytes of frames. The first frame is returned even if it is larger. */
+  /**
+   * Maximum total size of the frames, in bytes. The first frame is returned even if it is larger.
+   */
   readonly maxBytes: number;
 }
 
@@ -196,7 +200,7 @@ export interface LogRange {
  *              reader has reached the end of the log if `next` equals `head.tail`
  *     missing  there is no such log
  *     deleted  the log was deleted or has expired, but forks of it still exist
- *     lost     the log has no such offset, because it is shorter or has different frames before it
+ *     lost     the log has no such offset: the log is shorter, or its frames before `from` differ
  */
 export type LogRead =
   | {

@@ -161,9 +161,9 @@ export class LoginGate {
   }
 
   /**
-   * Returns the rank of an attempt, or `undefined` if it must wait. Reads the pending attempts
-   * before the failures, so that an attempt that fails between the two reads counts twice rather
-   * than not at all.
+   * Returns the rank of an attempt (see `attempt`), or `undefined` if the attempt must wait. Reads
+   * the pending attempts before the failures, so that an attempt that fails between the two reads
+   * counts twice rather than not at all.
    */
   async #decide(state: Network, ownFailures: number | undefined): Promise<number | undefined> {
     const { attempts } = this.#limits;

@@ -28,8 +28,8 @@ interface Login {
 
 export interface Managers {
   /**
-   * Loads the accounts. Must be called once. The store must already be started, because this call
-   * may store a generated password.
+   * Loads the accounts. Further calls have no effect. The store must already be started, because
+   * this call may store a generated password.
    */
   start(): Promise<void>;
   /**

@@ -44,8 +44,8 @@ export interface SendInput {
   /** `undefined` if the sender chose no value. A retry is then stored as a new message. */
   readonly clientMsgNo: string | undefined;
   /**
-   * If true, a message that reuses a `clientMsgNo` with a different payload is stored as a new
-   * message. Otherwise, it is refused.
+   * True if a message that reuses a `clientMsgNo` with a different payload is stored as a new
+   * message. If false, such a message is refused.
    */
   readonly allowsReuse?: boolean | undefined;
   readonly header: MessageHeader & { readonly syncOnce: boolean };
@@ -55,7 +55,7 @@ export interface SendInput {
   readonly tagKey: string | undefined;
   readonly passthrough?: Passthrough | undefined;
   readonly payload: Uint8Array;
-  /** Users to whom a command is restricted. Not allowed for messages. */
+  /** Users to whom a command is restricted. Must be `undefined` for messages. */
   readonly subscribers: readonly string[] | undefined;
   /**
    * Session that sends the message and does not receive it. `undefined` if the message was sent
@@ -76,7 +76,10 @@ interface MessageRules extends SendTerms, ContentRules {
   readonly activity?: Pick<ChannelActivity, "message">;
   /** Hook that clients' messages must pass. `undefined` if no hook is configured. */
   readonly hook?: SendHook | undefined;
-  /** Returns true while an import is open. Messages that have waited are then not stored. */
+  /**
+   * Returns true while an import is open. During this time, messages that have waited are not
+   * stored.
+   */
   readonly isImporting?: () => boolean;
 }
 

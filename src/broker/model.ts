@@ -78,7 +78,10 @@ export interface ChannelInfo extends ChannelRef {
   readonly disband: boolean;
   /** True if members of the group, or the user `id`, may receive but may not send. */
   readonly sendBan: boolean;
-  /** True if users who are not contacts may send. Used only for personal channels. */
+  /**
+   * True if users who are not contacts of the user `id` may send to that user. Used only for
+   * personal channels.
+   */
   readonly allowStranger: boolean;
   /**
    * True if the channel is a very large group, which has no unread counts and stores no commands.
@@ -101,7 +104,7 @@ export type SubscriberRemoval =
     };
 
 export interface MessageHeader {
-  /** True if the message is only delivered to online sessions. It is not stored and has seq 0. */
+  /** True if the message is delivered only to online sessions. It is not stored and has seq 0. */
   readonly noPersist: boolean;
   readonly redDot: boolean;
   /**

@@ -10,7 +10,10 @@ import type { GroupFacts, MessageDraft, PersonFacts, SendCheck } from "./ports.t
 export interface SendTerms {
   readonly friendsOnly: boolean;
   readonly isSystem: (uid: string) => boolean;
-  /** True if a backend may send on behalf of users who are not members. The default is false. */
+  /**
+   * True if a backend may send to a group on behalf of users who are not members. The default is
+   * false.
+   */
   readonly backendMayImpersonate?: boolean;
 }
 

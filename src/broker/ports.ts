@@ -48,10 +48,11 @@ export interface UserStore {
   /**
    * Atomically replaces the user's device with this flag. Returns the old device, or `undefined` if
    * no device was registered. A device without a token is logged out: its main session can no
-   * longer be continued or confirmed, even if it was offline, and its secondary sessions cannot be
-   * confirmed for at least a day. The logout also sets `revokedS`, and a later call with a token
-   * keeps that value. A device without a token is removed once no JWT that was issued before the
-   * logout can still be valid, but no earlier than `LOGOUT_TTL_MS` after the logout.
+   * longer be continued or confirmed (see `SessionStore`), even if the session was offline, and its
+   * secondary sessions cannot be confirmed for at least a day. The logout also sets `revokedS`, and
+   * a later call with a token keeps that value. A device without a token is removed once no JWT
+   * that was issued before the logout can still be valid, but no earlier than `LOGOUT_TTL_MS` after
+   * the logout.
    */
   putDevice(device: Omit<Device, "revokedS">): Promise<Device | undefined>;
   /**
@@ -59,8 +60,8 @@ export interface UserStore {
    */
   isBanned(uid: string): Promise<boolean>;
   /**
-   * Bans the account or lifts its ban. If the store checks bans, every later login and confirmation
-   * of a banned user is refused with `banned`.
+   * Bans the account or lifts its ban. If the store checks bans, later logins of a banned user, and
+   * later confirmations of the user's sessions, are refused with `banned`.
    */
   putBan(uid: string, isBanned: boolean): Promise<void>;
   /** Returns the state of each user, in order. */
@@ -99,7 +100,7 @@ interface ListFacts {
   readonly isAllowed: boolean;
 }
 
-/** Number of a channel's members (of either kind) and of uids on each of its lists. */
+/** Number of a channel's members (of either kind), and number of uids on each of its lists. */
 export interface ChannelSizes extends Readonly<Record<ChannelList, number>> {
   readonly members: number;
 }
@@ -112,7 +113,10 @@ export interface GroupFacts extends ListFacts {
 
 /** The facts about a personal message. The lists belong to the receiver. */
 export interface PersonFacts extends ListFacts {
-  /** The receiver's channel record, or `undefined` if the receiver has set no rules. */
+  /**
+   * The receiver's channel record. `undefined` if the receiver has no record, and so no rules
+   * except the lists.
+   */
   readonly receiver: ChannelInfo | undefined;
   readonly receiverHasContacts: boolean;
   readonly isContact: boolean;
@@ -141,10 +145,10 @@ export interface ChannelStore {
   ): Promise<boolean>;
   /**
    * Atomically removes one kind of membership from all of `uids`. Changes nothing if one of the
-   * uids does not have it. A uid that also has the other kind stays a member. For a group, the step
-   * publishes a `removal` event with the uids that are no longer members. The event is ordered with
-   * the group's messages. A node that may have missed the event calls its `GroupJudge`. A repeated
-   * call changes and publishes nothing.
+   * uids does not have it. A uid that also has the other kind stays a member. For a group, the same
+   * step publishes a `removal` event with the uids that are no longer members. The event is ordered
+   * with the group's messages. A node that may have missed the event calls its `GroupJudge`. A
+   * repeated call changes and publishes nothing.
    */
   removeSubscribers(
     channel: ChannelRef,
@@ -199,7 +203,7 @@ export type SendCheck = "check" | "check_friends" | "check_exempt" | "check_open
 /**
  * How `append` checks the sender. A `SendCheck` is applied in the step that appends. With
  * `granted`, the sender is not checked. With a refusal, the store appends nothing, and only checks
- * whether the message retries an accepted message.
+ * whether the message is a retry of an accepted message.
  */
 type SendPermission = SendCheck | "granted" | SendRefusal;
 
@@ -241,11 +245,14 @@ export interface MessageDraft {
 export interface AppendResult {
   readonly messageId: number;
   readonly messageSeq: number;
-  /** True if the message is a retry of an earlier message. Nothing was stored or published. */
+  /**
+   * True if the message is a retry of an earlier message. In that case, nothing was stored or
+   * published.
+   */
   readonly duplicate: boolean;
   /**
    * Set if the sender is not allowed to send, or if the clientMsgNo belongs to a different message.
-   * Nothing was stored or published, and the id and the seq are 0.
+   * In that case, nothing was stored or published, and the id and the seq are 0.
    */
   readonly refused?: SendRefusal | "client_msg_no_reused";
 }
@@ -306,7 +313,7 @@ export interface MessageStore {
    *    message. If the store does not know the payload of the first message, it treats the payloads as
    *    equal.
    * 2. Applies the rules of `permissions.ts` to the sender, as `permission` specifies.
-   * 3. Assigns the channel's next seq and a messageId that is higher than all its earlier ids.
+   * 3. Assigns the channel's next seq, and a messageId higher than all earlier ids of the channel.
    * 4. Stores the record and, once the record is durable, publishes a `message` event.
    *
    * Order: calls for one channel get their seqs in the order of the calls, and a channel's events
@@ -341,7 +348,9 @@ export interface MessageStore {
    * if there is no such message within the dedupe window.
    */
   seqOfRetry(key: ChannelKey, fromUid: string, clientMsgNo: string): Promise<number | undefined>;
-  /** Returns the seq of the imported message with this source id, or `undefined` if unknown. */
+  /**
+   * Returns the seq of the imported message with this source id, or `undefined` if there is none.
+   */
   seqOfSource(key: ChannelKey, sourceId: string): Promise<number | undefined>;
 }
 
@@ -559,7 +568,7 @@ export interface StreamResult {
   readonly refused?: SendRefusal | undefined;
 }
 
-/** Sender of a change that is made to a stream through the Durable Streams protocol. */
+/** A stream to change through the Durable Streams protocol, and the sender of the change. */
 interface StreamSender {
   readonly key: ChannelKey;
   readonly channel: ChannelRef;
@@ -644,11 +653,11 @@ export interface StreamStore {
    * step.
    *
    * A start appends the stream's message to the channel. The message gets the next seq, has a red
-   * dot and expires as `expireS` specifies. Its clientMsgNo is recorded as for any message. The
-   * message is published as a `message` event whose `stream` has the `nextIndex` 0. Every applied
-   * event, including the start, is then published as an `event` event with its place in the stream.
-   * These events are published when they are durable, in the order of their indexes and ordered
-   * with the channel's messages.
+   * dot and expires as `expireS` specifies. Its clientMsgNo is recorded for the dedupe window, as
+   * for any message. The message is published as a `message` event whose `stream` has the
+   * `nextIndex` 0. Every applied event, including the start, is then published as an `event` event
+   * with its place in the stream. These events are published when they are durable, in the order of
+   * their indexes and ordered with the channel's messages.
    *
    * A retry changes and publishes nothing. Content, a tool call or a custom event with the id of an
    * earlier event is a retry even after the end of the stream. Ending a stream that has ended
@@ -857,9 +866,9 @@ export interface SessionStore {
   ): MaybePromise<LoginResult>;
   /**
    * Reads the state that a session needs to join. A caller that already listens to the topics of
-   * the user and of these groups misses no later change. On a single server, the state is a
-   * consistent snapshot. On a Redis Cluster, only the parts on the same server are consistent with
-   * each other.
+   * the user and of the requested groups misses no later change of this state. On a single server,
+   * the state is a consistent snapshot. On a Redis Cluster, only the parts on the same server are
+   * consistent with each other.
    */
   joinState(request: JoinRequest): MaybePromise<JoinState>;
   /**
@@ -880,9 +889,10 @@ export interface SessionStore {
    * own atomic step, and a failure for one session does not affect the others.
    *
    * `refused` means that the session was ended by a later login, by `endSession`, by a new token of
-   * its device, or by the logout of its device. `confirmed` means that the session is in the store
-   * under `incarnation`, even if the store had lost it. The session stays in the store if its node
-   * confirms it at least once a minute. Confirming never ends a session that logged in later.
+   * its device, by the logout of its device, or by a ban of its user. `confirmed` means that the
+   * session is in the store under `incarnation`, even if the store had lost it. The session stays
+   * in the store if its node confirms it at least once a minute. Confirming never ends a session
+   * that logged in later.
    */
   confirmSessions(
     sessions: readonly LoggedInSession[],
@@ -914,7 +924,7 @@ export interface NewestLogin {
 export const LOGIN_TTL_MS = 30 * 86_400_000;
 
 export interface StoredPassword {
-  /** `scrypt$N$r$p$salt$hash`, with salt and hash in base64. */
+  /** Hash in the form `scrypt$N$r$p$salt$hash`, with salt and hash in base64. */
   readonly passwordHash: string;
 }
 
@@ -1049,9 +1059,10 @@ export interface ImportStore {
     messages: readonly ImportedMessage[],
   ): Promise<readonly ImportVerdict[]>;
   /**
-   * Sets a read position, at most to the newest message. Messages that the user sent count as read.
-   * Returns false if the position has not changed. In a channel whose position was never set, all
-   * imported messages count as read.
+   * Sets the positions of a user's conversation. A position above the channel's newest seq is
+   * lowered to that seq. Messages that the user sent count as read. Returns false if the positions
+   * have not changed. In a conversation whose positions were never set, all imported messages count
+   * as read.
    */
   importPosition(
     uid: string,

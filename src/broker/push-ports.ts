@@ -23,9 +23,9 @@ interface CursorMove {
 
 export interface PushStore {
   /**
-   * Returns the read position of each user in the channel, in order (see `ConversationStore`). The
-   * users must be members. In a large group, the result is meaningless, because the group's read
-   * positions are not stored.
+   * Returns, for each user in order, the read position in the channel (see `ConversationStore`).
+   * The users must be members. In a large group, the result is meaningless, because the group's
+   * read positions are not stored.
    */
   readSeqs(key: ChannelKey, uids: readonly string[]): Promise<readonly number[]>;
   /**

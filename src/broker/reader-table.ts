@@ -6,7 +6,7 @@ import type { Interest } from "./interest.ts";
 import type { Topic } from "./model.ts";
 
 export interface Reader {
-  /** Identifies what is read. */
+  /** Identifies the stream or log that is read. */
   readonly source: string;
   readonly topics: ReadonlySet<Topic>;
   /** User on whose behalf the reader reads, or `undefined` if there is no such user. */

@@ -102,14 +102,15 @@ export class SessionDirectory {
       if (result.kind !== "entered") return result;
       const { session: enteredSession, order, since } = result;
       this.#local.add({ session: enteredSession, order, since });
-      // If the incarnation has been declared dead in the meantime, other nodes ignore the entry.
+      // If the incarnation was declared dead during the call, other nodes ignore the session's
+      // entry.
       if (cluster.incarnation !== incarnation) await this.#reenter(result);
-      // The event that ended the session may be among the missed events.
+      // Events were missed during the call, and one of them may have ended the session.
       if (lossCount !== this.#lossCount) this.#confirmSoon([result]);
       return result;
     } catch (error) {
       const wasLocal = this.#local.forget(session.sessionId);
-      // The caller does not remove a session whose login failed.
+      // The caller does not remove a session whose login failed, so the session is removed here.
       if (wasLocal || !isTransient(error) || mayHaveRun(error)) this.#removeLater(session);
       throw error;
     }
@@ -346,8 +347,8 @@ export class SessionDirectory {
     for (const [place, { session }] of batch.entries())
       if (results[place]?.kind === "confirmed")
         if (!this.#local.has(session.sessionId))
-          // A confirmation stores a missing session again, even if the session was removed during
-          // the call.
+          // A confirmation stores a missing session again, even a session that was removed during
+          // the call. It must then be removed once more.
           this.#removeLater(session);
     return results;
   }

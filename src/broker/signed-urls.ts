@@ -24,11 +24,11 @@ export interface SignedUrls {
   /** Returns the value of the `sig` parameter for a path. The path must be percent-decoded. */
   sign(path: string, grant: SignedGrant): Promise<string>;
   /**
-   * Throws `unauthorized` if the signature is malformed, has expired, is for a different path, or
-   * was made with a key that is no longer valid. The last two cases count as a wrong credential
-   * from `address`. Once the network of `address` has reached its limit of wrong credentials (see
-   * `TokenGate`), its checks are slowed down, and may throw `rate_limited`. Checks without an
-   * address are not counted.
+   * Returns the grant in a signature. Throws `unauthorized` if the signature is malformed, has
+   * expired, is for a different path, or was made with a key that is no longer valid. The last two
+   * cases count as a wrong credential from `address`. Once the network of `address` has reached its
+   * limit of wrong credentials (see `TokenGate`), its checks are slowed down, and may throw
+   * `rate_limited`. Without an address, no failure is counted and no check is slowed down.
    */
   verify(path: string, signature: string, address?: string): Promise<SignedGrant>;
   /**

@@ -1,5 +1,5 @@
 // Delays the attempts of a client network that has reached its limit of wrong credentials. The
-// network's attempts run one at a time, two per second.
+// network's attempts start in the order of their calls, at most two per second.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { BrokerError } from "./errors.ts";

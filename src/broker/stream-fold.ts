@@ -76,7 +76,7 @@ export class StreamView {
   #bytes = 0;
   #cutIndex: number | undefined;
 
-  /** `isLimited` is needed only if the first event of the stream is not added. */
+  /** `isLimited` is needed only if the first event of the stream is not passed to `add`. */
   constructor(
     { key, clientMsgNo }: Pick<StreamHead, "key" | "clientMsgNo">,
     limits: ViewLimits,

@@ -1,6 +1,6 @@
 // Limits attempts to guess clients' tokens. Once a client network has `attempts` failures in a time
-// window, its attempts are checked one at a time, at a low rate. Only a failed attempt costs a
-// round trip to the cluster.
+// window, its attempts are delayed, so that at most two checks start per second (see `SlowTurns`).
+// Only a failed attempt costs a round trip to the cluster.
 
 import { BoundedMap } from "../lib/bounded-map.ts";
 import { networkOf } from "../lib/network.ts";

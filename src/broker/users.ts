@@ -84,7 +84,8 @@ export function createUsers(ports: {
   /** Returns true if the session has the token that is now registered for its device. */
   async function hasCurrentToken({ uid, flag, tokenTag: tag }: SessionRecord): Promise<boolean> {
     const device = await store.device(uid, flag);
-    // The hash of a logged-out device is empty, and so is the tag of a session without a token.
+    // The hash of a logged-out device is empty, and so is the tag of a session without a token. The
+    // two must not match.
     return device !== undefined && tag !== "" && tokenTag(device.tokenHash) === tag;
   }
 

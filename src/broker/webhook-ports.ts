@@ -1,5 +1,5 @@
 // Webhook endpoints: their settings, the control plane's operations, and the store's port. The
-// texts of an endpoint are opaque to the store.
+// store does not interpret the texts that it keeps for an endpoint.
 
 import type { Lease } from "./lease-ports.ts";
 
@@ -45,7 +45,8 @@ export interface WebhookSettings {
   readonly channels: ChannelFilter;
   readonly format: WebhookFormat;
   /**
-   * Maximum number of events in a request, and the maximum time for which the first event waits.
+   * Maximum number of events in a request, and the maximum time for which the first event of a
+   * request waits for further events.
    */
   readonly batch: { readonly max: number; readonly waitMs: number };
   readonly order: (typeof WEBHOOK_ORDERS)[number];
@@ -104,7 +105,7 @@ export interface WebhookAttempt {
   readonly attempt: number;
   readonly events: number;
   readonly isReplay: boolean;
-  /** 0 if there was no complete reply. */
+  /** HTTP status of the reply, or 0 if there was no complete reply. */
   readonly status: number;
   readonly durationMs: number;
   readonly error: string;
@@ -113,7 +114,10 @@ export interface WebhookAttempt {
   readonly nodeId: string;
 }
 
-/** A parked event: the receiver did not accept it, and it is no longer retried automatically. */
+/**
+ * A parked event: the receiver did not accept it, and the broker no longer retries it
+ * automatically.
+ */
 export interface WebhookFailure {
   readonly event: { readonly id: string; readonly type: string; readonly timestamp: string };
   readonly parkedMs: number;
@@ -153,7 +157,7 @@ export interface Webhooks {
   retry(id: string, eventId: string): OrRefusal<WebhookAttempt>;
 }
 
-/** An endpoint's settings as text, and the number of the change that wrote them. */
+/** An endpoint's settings as text, and their version. */
 export interface StoredWebhook {
   readonly id: string;
   /** Increases with each change to the settings. */
@@ -172,7 +176,7 @@ export function webhookLeaseName(webhookId: string): string {
   return `webhook:${webhookId}`;
 }
 
-/** Changes to named texts. `undefined` removes the text. */
+/** New values of an endpoint's texts, by name. `undefined` removes the text. */
 export type TextChanges = ReadonlyMap<string, string | undefined>;
 
 export type WebhookTextKind = "state" | "parked";
@@ -212,7 +216,7 @@ export interface WebhookStore {
   /**
    * Atomically changes texts. Returns false and changes nothing if the endpoint was removed, or if
    * another owner has acquired the lease in the meantime. If `target` is not a lease, checks only
-   * whether the endpoint was removed, and does not add texts that are not stored.
+   * whether the endpoint was removed, and changes only texts that are already stored.
    */
   saveWebhookTexts(
     target: WebhookLease | { readonly webhookId: string },
