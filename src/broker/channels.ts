@@ -1,5 +1,5 @@
 // Creates and changes channels, their members and their lists. A call that adds members to a group
-// notifies all users in the call, even those who were already members. This is necessary because
+// notifies all users in the call, even users who were already members. This is necessary because
 // the call may be a retry after a node died before it sent the notifications. The store notifies
 // removed members.
 

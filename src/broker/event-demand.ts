@@ -27,8 +27,8 @@ const READ_MS = 1000;
 const NOTED_MS = 10_000;
 /**
  * Time for which requested events are written after a reader's request was stored. Requests for one
- * kind are stored at most once every `NOTED_MS`, so its events are written for at least 90 s after
- * the last request.
+ * kind are stored at most once every `NOTED_MS`, so the events of that kind are written for at
+ * least 90 s after the last request.
  */
 const READER_MS = 90_000 + NOTED_MS;
 

@@ -208,7 +208,7 @@ export class Imports {
     if (this.#phase !== "closing") return this.#outcome("closed");
     await this.#awaitNodes("closing");
     await this.#change(["closing"], "closed");
-    // The import counts as closed even if a node does not announce the phase in time.
+    // The import is closed even if a node does not announce the phase in time.
     await this.#awaitNodes("closed").catch(() => undefined);
     return { kind: "done" };
   }

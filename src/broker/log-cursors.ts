@@ -76,7 +76,7 @@ export interface LogCursors {
   /**
    * Opens a cursor. Nothing has been pushed to the sink when the promise resolves. Throws
    * `overloaded` if the node, the viewer or the bearer has reached its maximum number of cursors.
-   * Throws `unavailable` if all cursors are closed in the meantime. Also throws the error of a
+   * Throws `unavailable` if all cursors are closed during the call. Also throws the error of a
    * failed subscription.
    */
   open(target: CursorTarget, sink: LogSink): Promise<LogCursor>;

@@ -313,7 +313,7 @@ export function recordCount({ bytes }: Pick<LogFrame, "bytes">): number {
 
 /**
  * Returns the index of the byte at which a frame stores its number of records, or `undefined` if
- * the frame always has one record.
+ * frames of this kind always have one record.
  */
 function countPlace(bytes: Buffer): number | undefined {
   if (bytes[KIND_AT] === SEVERAL_RECORDS) return BODY_AT;

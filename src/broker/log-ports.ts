@@ -224,7 +224,7 @@ export type LogRead =
  * A log with a time to live expires if it has been neither appended to nor read for that time. The
  * time of the last use is stored only if the stored time is more than a quarter of the time to live
  * in the past. The log expires 1¼ times the time to live after the stored time. Expiry is checked
- * at each call, and a sweep of the driver later removes expired logs. An expired log counts as
+ * at each call, and a sweep of the driver later removes expired logs. An expired log is treated as
  * missing, or as deleted if it has forks.
  *
  * Throws `disk_full` and `unavailable`. Throws `overloaded` if the frames in memory exceed

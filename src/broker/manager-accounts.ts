@@ -44,7 +44,7 @@ const ROLE_PERMISSIONS: Readonly<Record<ManagerRole, readonly Permission[]>> = {
   viewer: ["events:read", "webhooks:read", "system:read"],
 };
 
-/** Exactly one of `passwordHash` and `password` must be set. "" counts as not set. */
+/** Exactly one of `passwordHash` and `password` must be set. "" means not set. */
 export interface AccountConfig {
   readonly username: string;
   readonly passwordHash?: string;

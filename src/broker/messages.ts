@@ -41,7 +41,7 @@ interface CopyLimit {
 export interface SendInput {
   readonly fromUid: string;
   readonly channel: ChannelRef;
-  /** `undefined` if the sender chose no value. A retry is then stored as a new message. */
+  /** `undefined` if the sender chose no value. In that case, a retry is stored as a new message. */
   readonly clientMsgNo: string | undefined;
   /**
    * True if a message that reuses a `clientMsgNo` with a different payload is stored as a new
@@ -152,9 +152,9 @@ export function createMessages(
   }
 
   /**
-   * Checks a message that has waited. Throws `unavailable` if an import was opened in the meantime,
-   * because an import waits only a short time for earlier calls, but a hook may take 30 s. Also
-   * throws the errors of `recheck`.
+   * Checks a message that has waited. Throws `unavailable` if an import was opened while the
+   * message waited, because an import waits only a short time for earlier calls, but a hook may
+   * take 30 s. Also throws the errors of `recheck`.
    */
   function assertStillAllowed({ recheck }: SendInput): void {
     if (rules.isImporting?.()) throw new BrokerError("unavailable");

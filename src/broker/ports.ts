@@ -212,8 +212,8 @@ export interface MessageDraft {
   readonly channel: ChannelRef;
   readonly fromUid: string;
   /**
-   * Identifies retries of the message. "" if the sender chose no value. Retries are then not
-   * recognised, and readers see a value that is derived from the message id (`clientMsgNoOf`).
+   * Identifies retries of the message. "" if the sender chose no value. In that case, retries are
+   * not recognised, and readers see a value that is derived from the message id (`clientMsgNoOf`).
    */
   readonly clientMsgNo: string;
   readonly header: MessageHeader;
@@ -263,7 +263,7 @@ export interface HistoryRange {
   readonly toSeq: number;
   readonly limit: number;
   /**
-   * True if messages are read from the newest to the oldest. A limit then omits the oldest
+   * True if messages are read from the newest to the oldest, so that a limit omits the oldest
    * messages.
    */
   readonly reverse: boolean;
@@ -675,7 +675,7 @@ export interface StreamStore {
   /**
    * Ends every active stream that has had no event for more than `silentMs` milliseconds. The state
    * of these streams becomes `interrupted`. Returns their number. The time is not measured with the
-   * system clock, which may jump. Silence before a restart or a store outage does not count.
+   * system clock, which may jump. Silence before a restart or a store outage is not counted.
    */
   interruptStreams(silentMs: number): Promise<number>;
   /**
@@ -688,8 +688,8 @@ export interface StreamStore {
   /**
    * Returns the stream ends in these channels that occurred at `sinceMs` or later, newest first.
    * Returns at most `limit` ends, and `limit` must not exceed MAX_STREAM_ENDS. Ends of streams that
-   * have been removed in the meantime may be included. A channel without such an end costs one
-   * lookup in memory, or one Redis command.
+   * were removed later may be included. A channel without such an end costs one lookup in memory,
+   * or one Redis command.
    */
   streamEnds(
     keys: readonly ChannelKey[],
@@ -880,7 +880,7 @@ export interface SessionStore {
   /**
    * Removes a session and publishes `end_session` for it, even if it is not in the store. A session
    * that was in the store cannot be confirmed for at least a day, or until its node removes it. If
-   * it was a main session, it can no longer be continued either.
+   * the session was a main session, it can no longer be continued either, except after a ban.
    */
   endSession(session: SessionRecord, reason: CloseReason): Promise<void>;
   /**
@@ -914,7 +914,10 @@ export interface NewestLogin {
   readonly deviceId: string;
   /** Name that the client chose for the login, or "" if the client chose no name. */
   readonly label: string;
-  /** Reason why the login can no longer be continued. `undefined` if it can be continued. */
+  /**
+   * Reason why the login was ended, or `undefined` if it was not ended. An ended login cannot be
+   * continued, unless the reason is a ban that has been lifted.
+   */
   readonly ended: CloseReason | undefined;
   /** Labels of earlier logins, oldest first. */
   readonly past: readonly string[];
@@ -1008,7 +1011,7 @@ export type LineKind = (typeof LINE_KINDS)[number];
 
 export interface ImportState {
   readonly phase: ImportPhase;
-  /** Number of stored lines by kind. A line that replaced an earlier line counts again. */
+  /** Number of stored lines by kind. A line that replaced an earlier line is counted again. */
   readonly stored: Readonly<Partial<Record<LineKind, number>>>;
 }
 
@@ -1162,7 +1165,7 @@ export type ClusterEvent =
       readonly uid: string;
       /**
        * Reason why a session ended, or `undefined` if no session ended or if only its connection
-       * ended. Redis publishes the reason only for the user's last session.
+       * ended. The Redis store publishes the reason only if the user has no session left.
        */
       readonly cause?: CloseReason | undefined;
     }
@@ -1190,7 +1193,10 @@ export type ClusterEvent =
       /** Published by the step that removed the users, before later messages of the group. */
       readonly kind: "removal";
       readonly channelId: string;
-      /** `undefined` if any member may have been removed. The receiver then checks all of them. */
+      /**
+       * `undefined` if any member may have been removed. In that case, the receiver checks all
+       * members.
+       */
       readonly uids: readonly string[] | undefined;
     }
   | LogEvent
@@ -1265,7 +1271,8 @@ export interface NodeInfo {
 
 export interface NodeRegistry {
   /**
-   * Returns the live nodes, this node first. Throws `unavailable` while this node counts as dead.
+   * Returns the live nodes, this node first. Throws `unavailable` while this node is considered
+   * dead.
    */
   nodes(): Promise<readonly NodeInfo[]>;
 }
@@ -1273,7 +1280,10 @@ export interface NodeRegistry {
 interface Liveness {
   /** Incarnation under which new sessions of this node are stored. */
   readonly incarnation: Incarnation;
-  /** Throws `unavailable` while this node counts as dead. */
+  /**
+   * Returns true if the incarnation is live. Throws `unavailable` while this node is considered
+   * dead.
+   */
   isLive(incarnation: Incarnation): MaybePromise<boolean>;
   /** Resolves when the other nodes consider this node live again, under `incarnation`. */
   heartbeat(): Promise<void>;
@@ -1294,7 +1304,7 @@ export interface ResyncHandler {
   beat(isAnew: boolean): void;
   /**
    * Ends all sessions of this node. Called when this node was declared dead and another node with
-   * its id is live, because no event can then reach the sessions.
+   * its id is live, because events no longer reach the sessions.
    */
   evicted(): void;
 }

@@ -356,7 +356,7 @@ export class SessionDirectory {
   async #reenter(login: LoggedInSession): Promise<void> {
     const [result] = await this.#confirmAtStore([login]);
     if (result?.kind === "failed") throw result.error;
-    // The session was ended in the meantime.
+    // The session was ended during the call.
     if (result?.kind !== "confirmed") throw new BrokerError("unavailable");
   }
 

@@ -90,7 +90,7 @@ const UNLIMITED: RefreshedToken = { expiresAtMs: undefined, rights: undefined };
 interface OpenSession {
   readonly record: SessionRecord;
   readonly expiresAtMs: number | undefined;
-  /** True if a hook may have made the session secondary. It then stays secondary. */
+  /** True if a hook may have made the session secondary. Such a session stays secondary. */
   readonly mayBeDemoted?: boolean;
 }
 

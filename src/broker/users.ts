@@ -28,7 +28,7 @@ export interface Users {
    * Registers a token. If a main device's token changes, the main sessions of that flag are ended,
    * except sessions with a JWT or with the new token. If the token does not change, only sessions
    * with an older token are ended, because an earlier call may have failed to end them. Sessions
-   * with a token that a later call has registered in the meantime are not ended.
+   * with a token that a later call has registered are not ended.
    */
   setToken(input: {
     readonly uid: string;

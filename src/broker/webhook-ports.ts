@@ -109,7 +109,7 @@ export interface WebhookAttempt {
   readonly status: number;
   readonly durationMs: number;
   readonly error: string;
-  /** First KiB of the reply if its status was not 2xx. */
+  /** First KiB of the reply's body if the status was not 2xx, otherwise "". */
   readonly reply: string;
   readonly nodeId: string;
 }
@@ -215,8 +215,8 @@ export interface WebhookStore {
   webhookTexts(id: string, kind: WebhookTextKind): Promise<ReadonlyMap<string, string>>;
   /**
    * Atomically changes texts. Returns false and changes nothing if the endpoint was removed, or if
-   * another owner has acquired the lease in the meantime. If `target` is not a lease, checks only
-   * whether the endpoint was removed, and changes only texts that are already stored.
+   * another owner has acquired the lease. If `target` is not a lease, checks only whether the
+   * endpoint was removed, and changes only texts that are already stored.
    */
   saveWebhookTexts(
     target: WebhookLease | { readonly webhookId: string },
