@@ -132,7 +132,10 @@ export interface ErrorDetail {
   readonly message: string;
 }
 
-/** The error with which a call fails. Its message is sent to the caller and must not contain secrets. */
+/**
+ * The error with which a call fails. Its message is sent to the caller and must not contain
+ * secrets.
+ */
 export class BrokerError extends Error {
   readonly code: ErrorCode;
   readonly details: readonly ErrorDetail[] | undefined;

@@ -36,8 +36,8 @@ export interface OnlineStore {
    * different incarnation. If the user then has no other session, the same atomic step does one of
    * the following:
    *
-   * - If the last session ended at `leftMs` or earlier, and this call removed no session, removes the
-   *   row, writes `user.offline` and returns true.
+   * - If the last session ended at `leftMs` or earlier, and this call removed no session, removes
+   *   the row, writes `user.offline` and returns true.
    * - Otherwise, stores the current time as the time at which the last session ended, unless such a
    *   time is already stored.
    *

@@ -310,8 +310,8 @@ export interface MessageStore {
    *    returns the first message as a duplicate, even if the sender is now refused. If it was used
    *    with a different payload, refuses the message with `client_msg_no_reused`. If `allowsReuse`
    *    is true, continues with step 2 instead, and the clientMsgNo then belongs to the later
-   *    message. If the store does not know the payload of the first message, it treats the payloads as
-   *    equal.
+   *    message. If the store does not know the payload of the first message, it treats the payloads
+   *    as equal.
    * 2. Applies the rules of `permissions.ts` to the sender, as `permission` specifies.
    * 3. Assigns the channel's next seq, and a messageId higher than all earlier ids of the channel.
    * 4. Stores the record and, once the record is durable, publishes a `message` event.
