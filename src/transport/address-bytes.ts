@@ -1,5 +1,5 @@
-// Converts a peer's address from text to bytes. The transport expects bytes from a driver. Pure
-// functions.
+// Converts a peer's address from text to bytes, the form in which every driver reports addresses to
+// the transport. Pure functions.
 
 import { isIPv4, isIPv6 } from "node:net";
 

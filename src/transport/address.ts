@@ -5,7 +5,10 @@ import { networkOf } from "../lib/network.ts";
 
 const HEXTETS = 8;
 
-/** Returns an address as text, IPv6 as in RFC 5952. Returns `""` unless there are 4 or 16 bytes. */
+/**
+ * Returns the address as text, IPv6 in the form of RFC 5952. Returns `""` if the address has
+ * neither 4 nor 16 bytes.
+ */
 export function addressText(bytes: ArrayBuffer): string {
   if (bytes.byteLength === 4) {
     const [a, b, c, d] = new Uint8Array(bytes);

@@ -6,7 +6,7 @@ import { devNull } from "node:os";
 
 /** Limit that is assumed if the system does not report a limit. macOS and Windows allow more. */
 const FALLBACK_LIMIT = 4096;
-/** Number of descriptors that are left free for segments, the database, Redis and DNS. */
+/** Number of descriptors that are left free for WAL segments, the database, Redis and DNS. */
 const RESERVED = 64;
 /**
  * One additional descriptor is left free for every `RESERVED_SHARE` descriptors that the limit

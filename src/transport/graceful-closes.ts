@@ -1,6 +1,7 @@
-// Closes sockets that still have unread bytes. uWebSockets.js releases a socket's handle on `end`,
-// so a peer that reads one byte now and then could keep the buffer in memory forever. The close
-// frame therefore waits here until the buffer is empty. At the deadline, the socket is dropped.
+// Closes sockets that still have unread bytes. After `end`, a socket of uWebSockets.js can no
+// longer be dropped, so a peer that reads one byte now and then could keep its buffer in memory
+// forever. Therefore, `end` is called only when the buffer is empty. At the deadline, the socket is
+// dropped.
 
 interface ClosingSocket {
   getBufferedAmount(): number;

@@ -82,7 +82,7 @@ export class HttpCall implements HttpRequest {
   #keepAlive: string | undefined;
   readonly #isLast: boolean;
   /**
-   * True if the limits on sockets have counted the request, or if the driver reports first requests
+   * True if the request was reported to `SocketLimits`, or if the driver reports first requests
    * itself.
    */
   #isReported: boolean;

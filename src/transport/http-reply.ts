@@ -8,7 +8,7 @@ import type { HttpReply } from "./types.ts";
 
 /**
  * Writes a whole reply. The response must not be touched afterwards. `keepAlive` is the value of
- * the Keep-Alive header (see `Driver.keepAlive`) if the connection is kept.
+ * the Keep-Alive header (see `Driver.keepAlive`) if the connection stays open.
  */
 export type WriteReply = (res: DriverResponse, reply: HttpReply, keepAlive?: string) => void;
 

@@ -17,7 +17,7 @@ const MAX_IDLE_S = 960;
 
 const UNPARSABLE = "The received bytes are not a valid HTTP request";
 
-/** Creates a listener. It does nothing until `start`. Without `clients`, it serves no sockets. */
+/** Creates a listener. It does nothing before `start`. Without `clients`, it serves no sockets. */
 export function createListener(spec: ListenerSpec, clients?: ClientSockets): Listener {
   function mount(tls: Tls | undefined): DriverServer {
     checkIdleTimeout(clients?.endpoint.idleTimeoutS ?? MIN_IDLE_S);
@@ -39,7 +39,7 @@ export function createListener(spec: ListenerSpec, clients?: ClientSockets): Lis
   return listenerOf(spec, clients, mount);
 }
 
-/** Creates a listener for clients that send frames over TCP. It does nothing until `start`. */
+/** Creates a listener for clients that send frames over TCP. It does nothing before `start`. */
 export function createTcpListener(spec: TcpListenerSpec, clients: ClientSockets): Listener {
   return listenerOf(spec, clients, (tls) => new TcpServer(tls, spec, clients));
 }

@@ -2,8 +2,8 @@
 // number of published bytes, because frames that are sent directly are checked when they are
 // written. All connections are checked each time the published bytes reach half of the lag limit
 // or, summed over receivers, a quarter of the node's limit on unread bytes. Therefore, no
-// JavaScript runs per receiver and publication. The driver's own limit is higher, and the broker's
-// frames never reach it, because the driver could then drop a frame and send a later one.
+// JavaScript runs per receiver and publication. The driver's own limit is so high that the broker's
+// frames never reach it. At its limit, the driver could drop a frame and then send a later frame.
 
 const FRAME_HEADER_BYTES = 10;
 

@@ -1,8 +1,8 @@
-// Limits a node's connections: all connections by the number of file descriptors, and
-// unauthenticated connections by address. A connection occupies one of its peer's slots until its
-// first request. After that, each call without a credential counts against its address's limit
-// until its reply is sent, and the connection is closed after the reply. A client socket without a
-// credential counts until it is authenticated.
+// Limits a node's connections: all connections by `sockets.max` and the number of file descriptors,
+// and unauthenticated connections by address. A connection occupies one of its peer's slots until
+// its first request. After that, each call without a credential counts against its address's limit
+// until its reply is sent, and the connection is closed after the reply. A client socket counts
+// against its address's limit until it is authenticated.
 
 import type { DescriptorReserve } from "./descriptors.ts";
 import { RoundCount } from "./round-count.ts";
@@ -31,7 +31,7 @@ interface Tally {
   silent: number;
 }
 
-/** A client socket that counts against its address until `leave`. */
+/** A client socket that counts against its address until `leave` is called. */
 export interface Place {
   readonly tally: Tally;
   readonly sinceTick: number;
@@ -45,9 +45,9 @@ export interface Place {
  */
 const ROUND_MS = 15_000;
 /**
- * Divisor for two thresholds. Listeners report first requests while an address has more than
- * 1/`WATCHED_SHARE` of its maximum number of silent connections (connections without a request), or
- * while more than `MAX_ADDRESSES` / `WATCHED_SHARE` addresses are counted.
+ * Divisor for two thresholds (see `isWatching`): 1/`WATCHED_SHARE` of the maximum number of silent
+ * connections (connections without a request) from one address, and `MAX_ADDRESSES` /
+ * `WATCHED_SHARE` addresses that are counted.
  */
 const WATCHED_SHARE = 4;
 const MAX_ADDRESSES = 65_536;
@@ -91,9 +91,10 @@ export class SocketLimits {
   }
 
   /**
-   * True while an address holds more slots, or while more addresses are counted, than
-   * `WATCHED_SHARE` allows. While it is true, a driver that does not report the first request of a
-   * connection must call `requested` for each request.
+   * True if an address has held more slots, or if more addresses have been counted, than
+   * `WATCHED_SHARE` allows at any time in the current round. It may therefore stay true for up to
+   * `ROUND_MS` after the numbers have fallen. While it is true, `requested` must be called for each
+   * request if the driver does not report first requests itself.
    */
   get isWatching(): boolean {
     return this.#isWatching;
@@ -180,8 +181,8 @@ export class SocketLimits {
    * Returns true if one more connection of the address may stay open for a while after its last
    * reply, and counts that connection. `share` is the fraction of the address's limit that such
    * connections may use. Returns false while more than `MAX_ADDRESSES` / `WATCHED_SHARE` addresses
-   * are counted. A late close is counted for a whole round, so one host with many IPv6 networks
-   * could use up all places for addresses.
+   * are counted. Otherwise, one host with many IPv6 networks could use up `MAX_ADDRESSES`, because
+   * a late close is counted for one to two rounds.
    */
   allowLateClose(address: string, share = 1): boolean {
     if (!this.#isLimited) return true;
@@ -193,10 +194,10 @@ export class SocketLimits {
   }
 
   /**
-   * Counts a client socket against its address until `leave`. If the address has more sockets than
-   * its limit, the new socket is not refused. Instead, the address's sockets that have sent nothing
-   * for 3 seconds are closed with `close`, oldest first. Returns `undefined` if the connection must
-   * be closed at once, because `MAX_ADDRESSES` addresses are already counted.
+   * Counts a client socket against its address until `leave` is called. If the address has more
+   * sockets than its limit, the new socket is not refused. Instead, the address's sockets that have
+   * sent nothing for 3 seconds are closed with `close`, oldest first. Returns `undefined` if the
+   * connection must be closed at once, because `MAX_ADDRESSES` addresses are already counted.
    */
   enter(address: string, close: () => void): Place | undefined {
     if (!this.#isLimited) return UNCOUNTED;

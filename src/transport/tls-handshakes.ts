@@ -46,7 +46,7 @@ export class TlsHandshakes<Connection> {
     const name = nameOf(socket); // the address is unknown after the close
     this.#pending.set(name, connection);
     socket.once("close", () => {
-      // A new connection may have the same addresses before this event.
+      // Before this event, a new connection with the same addresses may have replaced the entry.
       if (this.#pending.get(name) === connection) this.#pending.delete(name);
     });
     this.#server.emit("connection", socket);

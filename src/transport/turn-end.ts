@@ -1,6 +1,6 @@
-// Runs tasks after the current callback and the continuations of all promises that it settles. A
-// process.nextTick that is scheduled in a promise continuation runs after all other continuations.
-// The replies to one batch of requests are therefore written together.
+// Runs tasks at the end of a turn of the event loop. A task that is added in a callback runs after
+// the callback. A task that is added in a promise continuation runs after all continuations that
+// are due, so the replies to one batch of requests are written together.
 
 import { withItem } from "../lib/short-list.ts";
 

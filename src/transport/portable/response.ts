@@ -69,7 +69,8 @@ export class PortableResponse implements DriverResponse {
   }
 
   /**
-   * True while the response is attached to the stream: until Node.js has written the whole reply.
+   * True while the response is attached to the stream. Node.js detaches the response when the whole
+   * reply has been written.
    */
   get hasStream(): boolean {
     return this.#res.socket !== null;
