@@ -160,7 +160,7 @@ function headerList(ignored: readonly string[]): string | undefined {
   return [...names, ...(unnamed > 0 ? [`${unnamed} more`] : [])].join(", ");
 }
 
-/** Returns a message that, unlike the parser's, does not quote the body. */
+/** Returns an error message that, unlike the parser's message, does not quote the body. */
 function notJson(error: unknown): string {
   const [, position] = / at position (\d{1,9})\b/.exec(String(error)) ?? [];
   const place = position === undefined ? "" : `: the error is at character ${Number(position) + 1}`;
@@ -271,8 +271,8 @@ function refuse(message: string): ReadResult<never> {
 }
 
 /**
- * Returns the error details if a list exceeds its `maxItems`, otherwise `undefined`. On a list of
- * that length, `explain` could run for a second.
+ * Returns the error details if a list exceeds its `maxItems`, otherwise `undefined`. Such a list is
+ * not passed to `explain`, which could run for a second.
  */
 function arrayOverLimit(
   schema: TSchema,

@@ -74,8 +74,9 @@ function requireChoice(nodes: readonly NodeInfo[], uid: string): NodeChoice {
 }
 
 /**
- * Nodes whose load and number of sessions differ by at most these tolerances count as equal,
- * because a node's figures may be one heartbeat interval old.
+ * Differences from the lowest load and the lowest number of sessions that are ignored, because a
+ * node's figures may be up to two heartbeat intervals old. `SESSIONS_TOLERANCE` is a fraction of
+ * the lowest number of sessions, to which `SESSIONS_SLACK` sessions are added.
  */
 const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;
@@ -93,7 +94,10 @@ export function chooseNode(
   return candidates[crc32(Buffer.from(uid)) % Math.max(1, candidates.length)];
 }
 
-/** Returns the least loaded nodes, sorted by id, so that every node makes the same choice. */
+/**
+ * Returns the least loaded nodes. They are sorted by id, so that nodes with the same figures make
+ * the same choice for a uid.
+ */
 function leastLoaded(nodes: readonly NodeInfo[]): readonly NodeInfo[] {
   const minLoad = Math.min(...nodes.map((node) => node.load));
   const idle = nodes.filter((node) => node.load <= minLoad + LOAD_TOLERANCE);

@@ -39,8 +39,8 @@ export interface ApiPorts extends RoutePorts {
 }
 
 /**
- * Creates the endpoint of the control plane. The managers must be started before the listener
- * opens.
+ * Creates the endpoint of the control plane. The caller must reject logins until the managers have
+ * been started, because they would fail with `bad_credentials`.
  */
 export function createHttpEndpoint(ports: ApiPorts): HttpEndpoint {
   const { settings, dialect, managers, log, requestCounter } = ports;

@@ -221,7 +221,7 @@ export function createEventRoutes(ports: EventRoutePorts): readonly ApiRoute[] {
   return [reads, change];
 }
 
-/** Writes events to one follower. Reads the next page when the current one has been written. */
+/** Writes events to one follower. Reads the next page when the current page has been written. */
 class Follower {
   readonly #events: Events;
   readonly #feed: EventFeed;

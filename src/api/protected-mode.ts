@@ -43,7 +43,7 @@ export function refusalToStart(facts: {
 
 /**
  * Returns the reason why clients must not connect without authentication, or `undefined` if they
- * may.
+ * may do so.
  */
 export function refusalOfOpenClients(facts: {
   readonly listensBeyondLoopback: boolean;

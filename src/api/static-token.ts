@@ -1,6 +1,6 @@
-// The static API token. Limits guesses per client network. After `attempts` wrong tokens from a
-// network within `windowS`, its tokens are checked slowly until the network sends the right token
-// or the window ends. Each node counts wrong tokens separately.
+// The static API token. Limits guesses per client network: if a network has sent `attempts` wrong
+// tokens within `windowS`, the tokens from this network are checked slowly until it sends the right
+// token or the window ends. Each node counts wrong tokens separately.
 
 import { hasAccessTokenForm } from "../broker/access-tokens.ts";
 import { SlowTurns } from "../broker/slow-turns.ts";

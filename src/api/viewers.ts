@@ -1,4 +1,4 @@
-// Decides who may read a stream: a viewer (a user of the channel who has a device token), or a
+// Decides who may read a stream: a viewer (a user of the channel who has a client token), or a
 // caller that the guard authorizes.
 
 import type { Credentials } from "../broker/credentials.ts";

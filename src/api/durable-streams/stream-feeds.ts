@@ -102,7 +102,8 @@ function headersOf(contentType: string, caller: StreamCaller): Readonly<Record<s
 type DataText = (batch: LogBatch, contentType: string) => string;
 
 /**
- * Returns a function that caches its last result, because all live readers are sent the same frame.
+ * Returns a `dataText` that caches its last result, because all live readers are sent the same
+ * frame.
  */
 function createDataText(): DataText {
   let lastPiece: Uint8Array | undefined;
@@ -123,7 +124,8 @@ function createDataText(): DataText {
 
 /**
  * Returns a `data` event. Each line of the data is written after `data:`, because the data could
- * otherwise forge events. A space at the start of a line is doubled, because readers remove one.
+ * otherwise forge events. A space at the start of a line is doubled, because a reader removes one
+ * space.
  */
 function dataText(pieces: readonly Uint8Array[], contentType: string): string {
   const records = recordsInPieces(pieces, contentType);
