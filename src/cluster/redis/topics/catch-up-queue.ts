@@ -21,10 +21,7 @@ interface CatchUpQueuePorts {
 const MAX_CONCURRENT = 64;
 /** Maximum number of channels whose positions are read together. Such a read takes Redis 0.3 ms. */
 const CHANNELS_PER_READ = 50;
-/**
- * Maximum number of reads of positions in progress per bucket. The limit leaves room for other
- * calls.
- */
+/** Maximum number of concurrent position reads per bucket. It leaves room for other calls. */
 const MAX_BEGIN_READS = 4;
 const RETRY_MS = 100;
 const MAX_RETRY_MS = 2000;
@@ -213,8 +210,8 @@ class RunningCatchUp {
   }
 
   /**
-   * Waits until the next retry. Also releases the callers of `catchUp`. If Redis is unreachable,
-   * releases them only after reads have failed for `MAX_WAIT_MS`.
+   * Waits until the next retry. Also resolves `settled`, for which callers of `catchUp` wait. If
+   * Redis is unreachable, resolves `settled` only after reads have failed for `MAX_WAIT_MS`.
    */
   async waitForRetry(isAway: boolean): Promise<void> {
     this.needsRead = true;

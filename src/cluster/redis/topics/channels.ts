@@ -33,7 +33,7 @@ const MAX_CLOCK_SKEW_MS = 1000;
 /** Maximum delay of a publication that was overtaken by a later publication. */
 const REORDER_WINDOW_MS = 5000;
 const LOSS_SLACK_MS = 2000;
-/** Maximum time by which the listed time of a channel's newest message may be too early. */
+/** Maximum time by which a channel's time in a user's list of personal channels is too early. */
 const LISTING_SLACK_MS = 60_000;
 const FAILOVER_LOSS_MS = 10_000;
 const MAX_CONCURRENT_READS = 256;
@@ -49,8 +49,8 @@ export class Channels {
   #newer = new Map<ChannelKey, Sequencer>();
   #older = new Map<ChannelKey, Sequencer>();
   /**
-   * Time of the last eviction, Unix milliseconds. Before this time, any channel may have had a
-   * sequencer.
+   * Time of the last eviction, Unix milliseconds. Before this time, a channel that has no sequencer
+   * now may have had one.
    */
   #evictedAtMs = Number.NEGATIVE_INFINITY;
   readonly #reads = new Semaphore(MAX_CONCURRENT_READS);

@@ -152,7 +152,7 @@ export class Subscriptions {
     for (const entry of [...this.#entries.values()]) this.#forget(entry);
   }
 
-  /** Resolves to true if nothing was left to do for any topic. */
+  /** Requests topics. Resolves to true if all of them were already open and restored. */
   async #requestAll(
     topics: readonly Topic[],
     stage: (entry: Entry) => Promise<void>,
@@ -197,7 +197,7 @@ export class Subscriptions {
     entry.opening = this.#begin(entry).catch((error) => {
       if (entry.isShared) {
         entry.subscribed = DONE;
-        entry.opening = DONE; // the topic was subscribed, and will be restored in the background
+        entry.opening = DONE; // the topic stays subscribed, and is restored in the background
       } else {
         this.#delayedUnsubscribes.delete(entry);
         this.#forget(entry);

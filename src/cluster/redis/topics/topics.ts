@@ -18,7 +18,7 @@ import { Subscriber } from "./subscriber.ts";
 import { Subscriptions } from "./subscriptions.ts";
 import { NO_RESYNC, TOPICS_LIMITS, type TopicsMetrics, type TopicsPorts } from "./topics-ports.ts";
 
-/** Seq to use if the delivered seq is unknown. No user can have joined after it. */
+/** `lastSeq` for `judgeGroup` if the delivered seq is unknown. No user can have joined after it. */
 const END_OF_CHANNEL = Number.POSITIVE_INFINITY;
 const REPORT_INTERVAL_MS = 1000;
 

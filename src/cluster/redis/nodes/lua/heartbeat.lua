@@ -1,7 +1,7 @@
--- Records the heartbeat of an incarnation (one process of a node, from start to death), declares
--- silent incarnations dead, and returns the live ones. All times come from Redis' clock. Time
--- during which no incarnation could send a heartbeat, because Redis was unreachable, does not count
--- as silence.
+-- Records the heartbeat of an incarnation (a node until it leaves or is declared dead), declares
+-- silent incarnations dead, and returns the live incarnations. All times come from Redis' clock.
+-- Time during which no incarnation could send a heartbeat, because Redis was unreachable, does not
+-- count as silence.
 --
 -- KEYS   beats        ZSET: incarnation -> time of its last heartbeat, milliseconds
 --        nodes        HASH: incarnation -> description of its node
