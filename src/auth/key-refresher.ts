@@ -59,7 +59,7 @@ export class KeyRefresher {
   #failures = 0;
   #lastEarlyMs = Number.NEGATIVE_INFINITY;
   #reading: Promise<void> | undefined;
-  /** Timer of the next regular read, `undefined` from the moment it fires until the read ends. */
+  /** Timer of the next regular read, `undefined` from its firing until the read has ended. */
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
 
@@ -74,8 +74,8 @@ export class KeyRefresher {
 
   /**
    * Begins to read the source. Resolves without waiting for this read if the copy has usable keys
-   * that are not older than `maxStaleS`. Otherwise, resolves after the read. If the read fails, the
-   * node starts without usable keys in this case.
+   * that are not older than `maxStaleS`. Otherwise, resolves after the read, even if it fails and
+   * the node starts without usable keys.
    */
   async start(): Promise<void> {
     try {
@@ -126,7 +126,7 @@ export class KeyRefresher {
     });
   }
 
-  /** True if the keys are older than `maxStaleS`. They must not be used. */
+  /** True if the keys are older than `maxStaleS` and must therefore not be used. */
   get #isStale(): boolean {
     return this.ageS > this.#ports.maxStaleS;
   }

@@ -15,7 +15,7 @@ import type { Payload } from "./claims.ts";
 type Key = CryptoKey | KeyObject;
 type Header = Pick<JWTHeaderParameters, "alg" | "kid">;
 
-/** Maximum number of verified tokens that are kept. Each takes a few hundred bytes. */
+/** Maximum number of verified tokens in a set. Each token takes a few hundred bytes. */
 const MAX_VERIFIED = 50_000;
 
 export class KeySet {
@@ -31,8 +31,8 @@ export class KeySet {
 
 const MIN_SECRET_BYTES = 32;
 /**
- * Sample secrets from well-known web pages. They have `MIN_SECRET_BYTES` or more, but are not
- * secret.
+ * Sample secrets from well-known web pages. They have at least `MIN_SECRET_BYTES` bytes, but they
+ * are public.
  */
 const SAMPLE_SECRETS = [
   "a-string-secret-at-least-256-bits-long",
