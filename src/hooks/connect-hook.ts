@@ -1,4 +1,5 @@
-// The hook that is called before a client logs in. It can only refuse a login or restrict it.
+// The hook that is called before a client logs in, refreshes its token, or uses a stream over HTTP.
+// It can only refuse the client or restrict it.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { ConnectAttempt, ConnectHook, Restrictions } from "../broker/hooks.ts";
