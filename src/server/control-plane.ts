@@ -152,8 +152,8 @@ function readBuiltPage(path: string): Promise<Uint8Array> {
 }
 
 /**
- * Host with which a page on this machine reaches a listener, by the host that the listener is
- * bound to.
+ * Hosts by which a page on this machine reaches a listener. The keys are hosts to which listeners
+ * are bound.
  */
 const LOCAL_NAMES: ReadonlyMap<string, string> = new Map([
   ["0.0.0.0", "127.0.0.1"],

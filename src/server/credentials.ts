@@ -16,7 +16,7 @@ import { type Logger, roomLogger } from "../observe/logger.ts";
 
 const MAX_LOGGED_USERS = 1000;
 
-/** Returns true if calls need a credential, false in protected mode. */
+/** Returns true if backend calls need a credential, and false in protected mode. */
 export function requiresCredential({ api, auth }: Config): boolean {
   return credentialRule({
     listensBeyondLoopback: listensBeyondLoopback([api.listen, api.compatListen]),

@@ -161,7 +161,11 @@ function createLimits({ config, logger, metrics }: Node): SocketLimits {
   return limits;
 }
 
-/** Creates one budget for each audience, so that clients cannot use up the backends' memory. */
+/**
+ * Creates the budget of `api.listen`, and a second budget for a separate `client.listen`, so that
+ * clients cannot use up the backends' memory. If both addresses are the same, the calls of backends
+ * and clients share the first budget.
+ */
 function createBodies({ config, metrics }: Node) {
   const { maxPendingBodyBytes, maxBodyBytes } = config.api;
   const backends = new BodyBudget(maxPendingBodyBytes);

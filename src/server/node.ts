@@ -84,10 +84,11 @@ export interface Node extends ServerDeps {
   /** `undefined` if clients do not authenticate with JWTs. */
   readonly jwt: Jwt | undefined;
   /**
-   * Limits how often clients' tokens (on sockets and `/stream`) and URL signatures can be guessed.
+   * Limits how often clients' tokens (on sockets and for HTTP streams) and URL signatures can be
+   * guessed.
    */
   readonly tokens: TokenGate;
-  /** User rate limits, for frames and for requests to `/stream`. */
+  /** Rate limits of users, for frames and for HTTP requests to streams. */
   readonly rates: UserRates;
   /** Number of messages and events sent to each channel through this node. */
   readonly activity: ChannelActivity;

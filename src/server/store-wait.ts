@@ -20,9 +20,9 @@ interface WaitPorts {
 }
 
 /**
- * Waits until the store can be reached. Meanwhile, opens the API if the first attempt fails or
- * takes longer than `OPEN_API_MS`. Throws a StartError if a later attempt would also fail, if the
- * wait exceeds `start.waitForStoreS`, or if `signal` is aborted.
+ * Waits until the store can be reached. Meanwhile, unless `start.waitForStoreS` is 0, opens the API
+ * if the first attempt fails or takes longer than `OPEN_API_MS`. Throws a StartError if a later
+ * attempt would also fail, if the wait exceeds `start.waitForStoreS`, or if `signal` is aborted.
  */
 export async function waitForStore(node: Node, { openApi, signal }: WaitPorts): Promise<void> {
   const { drivers, config } = node;
@@ -114,8 +114,9 @@ function stoppedError(): StartError {
 }
 
 /**
- * Tries to reach the store. Returns the error, or `undefined` if it was reached. After `leftMs`,
- * returns a `RedisAway` with an empty message. If `leftMs` is not positive, there is no time limit.
+ * Tries to reach the store. Returns the error, or `undefined` if the store was reached. After
+ * `leftMs`, returns a `RedisAway` with an empty message. If `leftMs` is not positive, there is no
+ * time limit.
  */
 async function reach({ drivers }: Node, leftMs: number): Promise<unknown> {
   let failure: unknown = new RedisAway("");
