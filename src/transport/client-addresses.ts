@@ -82,8 +82,8 @@ export function hasProxyHeader(res: DriverResponse): boolean {
 }
 
 /**
- * Returns the function that writes a request's refusal. Both possible functions close the
- * connection.
+ * Returns the function that writes a request's refusal and closes the connection. After a PROXY
+ * header, this is `writeReplyAlone`, so that a request in the same chunk is not served.
  */
 export function refusalWriter(
   res: DriverResponse,

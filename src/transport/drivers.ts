@@ -18,7 +18,7 @@ interface DriverChoice {
   readonly warning: string | undefined;
 }
 
-/** The factors were measured with `npm run bench -- http fanout --portable`. */
+/** The factors in this text were measured with `npm run bench -- http fanout --portable`. */
 const COST =
   "The portable transport is used instead, which needs up to twice as much CPU time for a message to a group of 1,000 clients, and about 2.5 times as much for a POST that stores a message.";
 

@@ -70,7 +70,7 @@ export class HeadCheck {
   readonly #values: string[] = [];
   readonly #counts: number[] = [];
   readonly #spec: HeadSpec;
-  /** Number of headers of the request that were recorded. */
+  /** Number of the current request's headers that have been recorded. */
   #place = 0;
   #bytes = 0;
   /** Query of the last checked request, without the `?`. */

@@ -1,7 +1,7 @@
 // Serves the HTTP calls of one listener: registers the endpoint's routes and a catch-all route with
 // the driver. A call is admitted or refused on the basis of its headers, and the body of a refused
-// call is not read into memory. uWebSockets.js drops a connection that sends its next request while
-// an asynchronous reply is pending. It also drops a connection that has sent its body at less than
+// call is discarded. uWebSockets.js drops a connection that sends its next request while an
+// asynchronous reply is pending. It also drops a connection that has sent its body at less than
 // 16 KiB per second for 8 to 12 s.
 
 import { networkText } from "./address.ts";

@@ -1,8 +1,8 @@
 // Limits a node's connections: all connections by `sockets.max` and the number of file descriptors,
 // and unauthenticated connections by address. A connection occupies one of its peer's slots until
-// its first request. After that, each call without a credential counts against its address's limit
-// until its reply is sent, and the connection is closed after the reply. A client socket counts
-// against its address's limit until it is authenticated.
+// its first request. After that, a call that has a body but no credential counts against its
+// address's limit until its reply is sent, and the connection is closed after the reply. A client
+// socket counts against its address's limit until it is authenticated.
 
 import type { DescriptorReserve } from "./descriptors.ts";
 import { RoundCount } from "./round-count.ts";
@@ -12,7 +12,7 @@ type SocketRefusal = "max" | "address" | "descriptors";
 interface SocketLimitsPorts {
   /** Returns the maximum number of sockets. Called once, at the first `start`. */
   readonly capacity: () => number;
-  /** Maximum number of unauthenticated connections from one address. 0 means no limit. */
+  /** Value of `sockets.maxUnauthenticatedPerAddress`. 0 means no limit. */
   readonly maxUnauthenticatedPerAddress: number;
   readonly reserve: DescriptorReserve;
   onRefused(reason: SocketRefusal, address: string): void;

@@ -84,7 +84,7 @@ export interface HttpRoute {
   /** True if the route needs no credential. The connection is then closed after the reply. */
   readonly isPublic?: boolean;
   readonly maxBodyBytes?: number;
-  /** Checks the caller before the body is read. `undefined` admits the caller. Must not throw. */
+  /** Checks the caller, before `body` is set. `undefined` admits the caller. Must not throw. */
   admit?(request: HttpRequest): HttpReply | undefined | Promise<HttpReply | undefined>;
   /** Handles the call. Must not throw or reject. */
   handle(request: HttpRequest): HttpReply | HttpStream | Promise<HttpReply | HttpStream>;
@@ -127,7 +127,7 @@ export interface Connection {
   flush(): void;
   subscribe(topic: string): void;
   unsubscribe(topic: string): void;
-  /** Publishes to all subscribers of `topic` on all listeners except this connection. */
+  /** Publishes to all subscribers of `topic`, on all listeners, except this connection. */
   publish(topic: string, frame: Uint8Array | string): void;
   /** Returns the number of sent and published bytes that are still buffered in this process. */
   bufferedBytes(): number;

@@ -50,7 +50,7 @@ export function serveSockets(
 
   /**
    * Decides about an upgrade. Returns the reply to a refused upgrade. For an accepted upgrade,
-   * returns the subprotocol, or "" if it has none.
+   * returns the subprotocol, or "" if no subprotocol is used.
    */
   function decide(upgrade: Upgrade, version: string): HttpReply | string {
     if (version !== VERSION) return WRONG_VERSION;

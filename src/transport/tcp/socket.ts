@@ -11,7 +11,7 @@ import type { Framer } from "../types.ts";
 
 export interface TcpSocketContext {
   readonly topics: Topics;
-  /** Runs after all other tasks of a turn. */
+  /** Runs its tasks after all other tasks of a turn of the event loop. */
   readonly turnEnd: TurnEnd;
   readonly sockets: Set<TcpSocket>;
   readonly connections: Set<SocketConnection>;
