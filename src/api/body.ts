@@ -180,7 +180,7 @@ export function ignoredParameters(query: string, names: ReadonlySet<string>): st
   return headerList([...new Set(ignored)]);
 }
 
-/** Returns values from the path or the headers, which override those in the query string. */
+/** Returns values from the path or the headers. They override the values in the query string. */
 type OverridingValues = (request: HttpRequest) => Readonly<Record<string, string>>;
 
 const NO_VALUES: OverridingValues = () => ({});

@@ -58,7 +58,10 @@ function retryText(): string {
   return `retry: ${MIN_RETRY_MS + Math.floor(Math.random() * RETRY_SPREAD_MS)}\n\n`;
 }
 
-/** Returns an `eventText` that caches its last result: all readers are sent the same event. */
+/**
+ * Returns a version of `eventText` that caches its last result, because all readers are sent the
+ * same event.
+ */
 function createEventText(): (event: ChannelEvent) => string {
   let lastEvent: ChannelEvent | undefined;
   let lastText = "";

@@ -63,7 +63,8 @@ interface GuardedCall {
 }
 
 /**
- * Creates a guard that rejects invalid or insufficient credentials even if no credential is needed.
+ * Creates a guard that rejects invalid or insufficient credentials even if the control plane
+ * requires no credential.
  */
 export function createGuard(options: {
   readonly managers: Pick<Managers, "authenticate">;

@@ -112,7 +112,7 @@ function guarded<Result extends RouteReply | undefined>(
   };
 }
 
-/** Lists the ignored query parameters in a header of each reply. */
+/** Returns a step that adds a header with the ignored query parameters to each reply of `step`. */
 function namingIgnored(
   route: ApiRoute,
   step: Step<HttpReply | undefined>,
@@ -138,7 +138,10 @@ function namingIgnored(
   };
 }
 
-/** Adds headers to each reply, except to a streamed reply, which already has these headers. */
+/**
+ * Returns a step that adds headers to each reply of `step`, except to a streamed reply, which
+ * already has these headers.
+ */
 function withHeaders<Result extends RouteReply | undefined>(
   headers: Readonly<Record<string, string>>,
   step: Step<Result>,

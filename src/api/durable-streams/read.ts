@@ -87,7 +87,10 @@ export function createReadCalls(ports: ReadPorts) {
     return typeof feed === "string" ? endReply(request, feed) : feed;
   }
 
-  /** Charges a request to its caller, as `BeginWork` describes. */
+  /**
+   * Charges a request to the bearer of a signed URL or to a viewer, as `BeginWork` describes. Other
+   * callers are not charged.
+   */
   function beginFor({ kind, uid, bearer }: StreamCaller): ReturnType<BeginWork> {
     if (bearer !== undefined) return beginWork(bearer);
     return kind === "viewer" && uid !== undefined ? viewers.beginRead(uid) : FREE;
@@ -114,7 +117,10 @@ export function createReadCalls(ports: ReadPorts) {
     return batchReply(batch, head, { request, caller, from, headers: {} });
   }
 
-  /** Replies with the first frames after the offset, or with 204 after `longPollMs`. */
+  /**
+   * Replies with the first frames after the offset. Replies with 204 if the log is closed, or if no
+   * data arrives within `longPollMs`.
+   */
   async function longPoll(
     request: HttpRequest,
     { from, cursor }: ReadPlace,

@@ -102,8 +102,8 @@ function headersOf(contentType: string, caller: StreamCaller): Readonly<Record<s
 type DataText = (batch: LogBatch, contentType: string) => string;
 
 /**
- * Returns a `dataText` that caches its last result, because all live readers are sent the same
- * frame.
+ * Returns a version of `dataText` that caches its last result, because all live readers are sent
+ * the same frame.
  */
 function createDataText(): DataText {
   let lastPiece: Uint8Array | undefined;
