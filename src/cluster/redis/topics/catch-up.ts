@@ -57,7 +57,7 @@ export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Prom
       if (!sequencer.delivered.hasStream(tail.clientMsgNo)) sequencer.delivered.startAt(tail);
     if (sequencer.delivered.lastId === 0) sequencer.delivered.advanceTo(position);
   }
-  // A publication has at most one message, so the later publications have at most `laterCount`.
+  // A publication has at most one message, so at most `laterCount` messages come later.
   sequencer.begin(publicationSeq, Math.max(0, headSeq - laterCount));
   sequencer.expect(newest);
 }

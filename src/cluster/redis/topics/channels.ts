@@ -33,7 +33,7 @@ const MAX_CLOCK_SKEW_MS = 1000;
 /** Maximum delay of a publication that was overtaken by a later publication. */
 const REORDER_WINDOW_MS = 5000;
 const LOSS_SLACK_MS = 2000;
-/** Maximum time by which a channel's time in a user's list of personal channels is too early. */
+/** Maximum time by which a channel's time in a user's channel list may be too early. */
 const LISTING_SLACK_MS = 60_000;
 const FAILOVER_LOSS_MS = 10_000;
 const MAX_CONCURRENT_READS = 256;
