@@ -1,5 +1,5 @@
-// Calls one hook: signs the requests, limits the number in progress, and pauses calls after
-// repeated failures. State: the requests in progress, and the circuit breaker.
+// Calls one hook: signs the requests, limits the number of requests in progress, and pauses calls
+// after repeated failures. State: the requests in progress, and the circuit breaker.
 
 import { randomUUID } from "node:crypto";
 import { BrokerError } from "../broker/errors.ts";
