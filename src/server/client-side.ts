@@ -60,7 +60,7 @@ interface Delivery {
   readonly watch: PresenceWatch;
 }
 
-/** Creates the delivery. `topics.publisher` must be set once the listeners have been created. */
+/** Creates the delivery. The caller sets `topics.publisher` after it has created the listeners. */
 export function createDelivery(
   node: Node,
   topics: { readonly publisher?: TopicPublisher },

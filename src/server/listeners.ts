@@ -162,9 +162,9 @@ function createLimits({ config, logger, metrics }: Node): SocketLimits {
 }
 
 /**
- * Creates the budget of `api.listen`, and a second budget for a separate `client.listen`, so that
- * clients cannot use up the backends' memory. If both addresses are the same, the calls of backends
- * and clients share the first budget.
+ * Creates the budget of `api.listen` and `api.compatListen`, and a second budget for a separate
+ * `client.listen`, so that clients cannot use up the backends' memory. If `client.listen` equals
+ * `api.listen`, clients and backends share the first budget.
  */
 function createBodies({ config, metrics }: Node) {
   const { maxPendingBodyBytes, maxBodyBytes } = config.api;

@@ -19,7 +19,7 @@ import { createRedisStore } from "../store/redis/store.ts";
 import { type DriverPorts, type Drivers, judgesBans, logoutMs, maxStreamBytes } from "./drivers.ts";
 
 /**
- * If the node's clock is ahead of Redis' clock by more than this time, the node logs that message
+ * Time by which the node's clock must be ahead of Redis' clock before the node logs that message
  * ids follow Redis' clock.
  */
 const FAR_AHEAD_MS = 60_000;

@@ -14,8 +14,8 @@ const NEVER_MS = 2 ** 31 - 1;
 
 /**
  * Opens the data folder and turns its event feed on or off. Returns the cursor after which the feed
- * is complete, or `undefined` if there is no data folder. Throws a BrokerError if a node uses the
- * folder.
+ * is complete, or `undefined` if Redis is configured or the folder contains no database. Throws a
+ * BrokerError if a node uses the folder.
  */
 export async function switchStoppedFeed(
   config: Config,

@@ -1,5 +1,5 @@
-// Makes a starting node wait until its store can be used. Meanwhile, the API is open. Keeps no
-// state.
+// Makes a starting node wait until its store can be used, and opens the API if the wait is long.
+// Keeps no state.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { waitAtMost } from "../lib/wait-at-most.ts";
