@@ -95,7 +95,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     await node.demand.start();
     await node.systemAccounts.start();
     await node.jwt?.start();
-    // Until the node is ready, the listeners reject calls with 503.
+    // Until the node is ready, the listeners reject most calls with 503 (see server/gate.ts).
     const ports = earlyPorts ?? (await listen());
     // The managers start last, so that a generated password is not shown if the start fails.
     await managers.start();
