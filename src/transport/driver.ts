@@ -58,7 +58,7 @@ export interface DriverServer {
    * Calls `opened` for each accepted connection and `closed` when it closes. If `opened` passes a
    * handler to `onAborted`, the handler is called once: when the connection closes before its first
    * request, or when its first request arrives. A driver that does not report first requests calls
-   * the handler only for such a close. A connection that does not send a request is closed.
+   * the handler only in the first case. A connection that does not send a request is closed.
    * uWebSockets.js closes it within 12 s. The portable driver closes it if the first bytes, the TLS
    * handshake or the head takes longer than 10 s.
    */
