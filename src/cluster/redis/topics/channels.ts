@@ -41,7 +41,7 @@ const MAX_CONCURRENT_READS = 256;
 export class Channels {
   readonly #ports: ChannelsPorts;
   readonly #users = new Map<string, Subscription>();
-  /** A personal channel's sequencer is listed under the topic of at least one of its users. */
+  /** A personal channel's sequencer is listed under the topic of at least one of the two users. */
   readonly #sequencersByTopic = new Map<Subscription, Set<Sequencer>>();
   /**
    * Sequencers by channel key. When `#newer` is full, the idle sequencers in `#older` are evicted.
