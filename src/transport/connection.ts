@@ -204,9 +204,9 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
 
   /**
    * Drops a peer whose unread bytes exceed a limit. The socket is closed in a later turn, because
-   * code of the driver may be on the stack. Called by `UnreadBytes`, and when the driver's own limit
-   * is exceeded. Only pongs can exceed the driver's limit, if the peer sends pings but does not read
-   * the pongs.
+   * code of the driver may be on the stack. Called by `UnreadBytes`, and when the driver's own
+   * limit is exceeded. Only pongs can exceed the driver's limit. This happens if the peer sends
+   * pings but does not read the pongs.
    */
   drop(): void {
     this.#count(0);

@@ -75,8 +75,8 @@ export class HttpCall implements HttpRequest {
   #remoteAddress: string | undefined;
   /**
    * `due` or `deferred` if the connection sent a PROXY header. The reply is then written in a later
-   * turn and closes the connection, because uWebSockets.js would accept another PROXY header, with a
-   * different address, before the next request.
+   * turn and closes the connection, because uWebSockets.js would accept another PROXY header, with
+   * a different address, before the next request.
    */
   #isolation: "none" | "due" | "deferred" = "none";
   #keepAlive: string | undefined;
