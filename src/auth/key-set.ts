@@ -1,5 +1,5 @@
 // A set of keys that verify signatures, and the tokens that were verified with these keys. When a
-// key changes, a new set is created, so that no token stays verified after its key has been removed.
+// key changes, a new set is created, so that no token stays verified after its key was removed.
 
 import { createPublicKey, type KeyObject } from "node:crypto";
 import {
