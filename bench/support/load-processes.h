@@ -1,5 +1,5 @@
-// CPU time of the measured processes. Included only by load.c. Owns the seconds that each process
-// has used between the two calls to `count_cpu`.
+// CPU time of the measured processes. Included only by load.c. Owns the CPU seconds that each
+// process has used between the two calls to `count_cpu`.
 #pragma once
 #include <stdio.h>
 #include <string.h>

@@ -18,13 +18,13 @@
 //
 //   load mode=stream port=P connections=N upgrade=F [open=F replies=R] reply=HEX publishPort=P
 //        message=F rate=R warmup=S seconds=S [process=PID]
-//     Open loop: publishes R messages per second in each of N streams, each over its own HTTP
-//     connection to its one viewer. `{iiii}` is the same number for the stream and its viewer.
+//     Open loop: publishes R messages per second in each of N streams. Each stream has its own HTTP
+//     connection for publishing and one viewer. `{iiii}` is the same number for both connections.
 //
 //   load mode=hold port=P connections=N [first=I] upgrade=F [open=F replies=R] [reply=HEX]
 //     Prints the result when all connections are open, and keeps them open until stdin ends. For
-//     each line on stdin it prints one line of JSON: the number of open connections, and the number
-//     of frames they have received that begin with `reply`.
+//     each line on stdin it prints one line of JSON: the number of open connections, and how many
+//     frames that begin with `reply` they have received in total, at least and at most.
 //
 // In an open loop, latency is measured from the time at which a message was due. The latency
 // therefore includes the delay of a server that cannot keep up.
@@ -80,8 +80,8 @@ typedef struct {
   State state;
   int pendingReplies;
   Buffer in, out;
-  uint64_t received;            // receiver: number of deliveries
-  uint64_t *sentAt;             // requester: ring of `depth` send times
+  uint64_t received;            // receiver: deliveries; mode hold: frames that begin with `reply`
+  uint64_t *sentAt;             // requester: ring of `depth` send times (open loop: due times)
   uint64_t sent, answered;
   uint64_t overdue;             // open loop: due messages that wait for the next replies
   const Template *upgrade, *open;
@@ -150,7 +150,7 @@ static void queue(Connection *connection, const Template *template, uint64_t num
   out->end += (size_t)template->length;
 }
 
-/** Prints why a connection failed. Only the first failure is printed. */
+/** Prints a failed connection or unexpected reply. Only the first call prints anything. */
 static void report_once(const char *what, const uint8_t *bytes, size_t length) {
   static int isReported;
   if (!isReported) fprintf(stderr, "load: %s: %.*s\n", what, (int)length, (const char *)bytes);
@@ -332,7 +332,7 @@ static int parse_frame(Connection *connection, uint64_t at) {
   return 1;
 }
 
-/** Handles one frame with a length of 7 bits in each byte. Returns false if it is incomplete. */
+/** Handles one frame of `framing=varint` from the buffer. Returns false if it is incomplete. */
 static int parse_varint_frame(Connection *connection, uint64_t at) {
   Buffer *in = &connection->in;
   uint8_t *frame = in->bytes + in->start;
@@ -369,7 +369,7 @@ static void read_some(Connection *connection) {
   if (byteCount < 0) return;
   bytesIn += (uint64_t)byteCount;
   Buffer idleBuffer = *in;
-  int isUnbuffered = in->start == in->end; // usual: no copy, and idle connections need no memory
+  int isUnbuffered = in->start == in->end; // usually true, so idle connections need no buffer
   if (isUnbuffered) *in = (Buffer){.bytes = shared, .end = (size_t)byteCount, .capacity = sizeof shared};
   else { reserve(in, (size_t)byteCount); memcpy(in->bytes + in->end, shared, (size_t)byteCount); in->end += (size_t)byteCount; }
   parse_all(connection);

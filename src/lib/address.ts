@@ -15,8 +15,8 @@ const WITH_BRACKETS = /^\[([0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]:(\d{1,5})$/;
 const PLAIN = /^([A-Za-z0-9._-]*):(\d{1,5})$/;
 
 /**
- * Parses an address. Returns `undefined` if the text is not an address. `:5200` means all IPv4
- * addresses.
+ * Parses an address. Returns `undefined` if the text is not an address. `:5200` means port 5200 of
+ * all IPv4 addresses.
  */
 export function parseAddress(text: string): Address | undefined {
   const match = WITH_BRACKETS.exec(text) ?? PLAIN.exec(text);

@@ -8,7 +8,7 @@ const FACTOR_B = 0x85ebca77;
 const FACTOR_C = 0xc2b2ae3d;
 const FACTOR_D = 0x27d4eb2f;
 
-/** View of the last buffer. It is reused because callers often hash many ranges of one buffer. */
+/** View of the last hashed buffer. Reused because callers often hash many ranges of one buffer. */
 let view = new DataView<ArrayBufferLike>(new ArrayBuffer(0));
 
 /**

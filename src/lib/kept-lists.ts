@@ -83,6 +83,6 @@ export class KeptLists<Item> {
 
 interface Read {
   count: number;
-  /** True if the list changed after one of these reads began. */
+  /** True if the list changed after one of the `count` reads began. */
   hasChanged: boolean;
 }

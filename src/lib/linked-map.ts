@@ -32,7 +32,7 @@ export class LinkedMap<Key, Value> {
     return this.#entries.get(key)?.value;
   }
 
-  /** Sets the value of a key. A new key becomes the newest, an existing key keeps its place. */
+  /** Sets the value of a key. A new key becomes the newest. An existing key keeps its age. */
   set(key: Key, value: Value): void {
     const existing = this.#entries.get(key);
     if (existing !== undefined) {

@@ -1,14 +1,15 @@
 // A table whose names are looked up again and again in the same order, such as the headers of
-// requests. Comparing a name with the last name at the same place is faster than hashing it.
+// requests. Comparing a name with the last name at the same place in this order is faster than
+// hashing the name.
 
-/** Maximum length of a name that is remembered. Names come from clients. */
+/** Maximum length of a remembered name. Clients send the names, which may be long. */
 const MAX_NAME_LENGTH = 64;
 
 export class OrderedLookup<Value> {
   readonly #values: ReadonlyMap<string, Value>;
   readonly #maxPlaces: number;
   readonly #lastNames: string[] = [];
-  /** Result for each of `#lastNames`. */
+  /** Value of each name in `#lastNames`, `undefined` if the table lacks the name. */
   readonly #lastValues: (Value | undefined)[] = [];
 
   /**

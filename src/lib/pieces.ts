@@ -1,6 +1,6 @@
 // Splits a long list into shorter lists.
 
-/** Yields the items in arrays of this length. The last array may be shorter. */
+/** Yields the items in arrays of `length` items. The last array may be shorter. */
 export function* piecesOf<Item>(items: Iterable<Item>, length: number): Generator<readonly Item[]> {
   let piece: Item[] = [];
   for (const item of items)

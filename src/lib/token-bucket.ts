@@ -88,7 +88,8 @@ export class TokenBucket {
   }
 
   /**
-   * Returns true if the bucket lacks more than this share of a burst. Always false without a limit.
+   * Returns true if the bucket lacks more than `share` (0 to 1) of a burst. Always false without a
+   * limit.
    */
   hasSpent(share: number, nowMs: number): boolean {
     const { perSecond, burst } = this.#limit;

@@ -1,12 +1,12 @@
-// The reasons why Redis cannot be used. Each states what is wrong and what the operator must do. No
-// other file distinguishes causes by the error texts and codes of Redis, TLS and the network. Pure.
+// The reasons why Redis cannot be used, recognised by the error texts and codes of Redis, TLS and
+// the network. Each reason states what is wrong and what the operator must do. Pure.
 
 export interface Cause {
   /** Matches the text of an error reply, or the code and message of any other error. */
   readonly pattern?: RegExp;
   readonly what: string;
   readonly action: string;
-  /** Error message for callers and clients. Absent if the message of the error's code is used. */
+  /** Error message for callers and clients. If absent, they receive that of `unavailable`. */
   readonly callerMessage?: string;
   /** True if waiting does not help because a setting or a program must be changed. */
   readonly lasts?: true;
@@ -321,7 +321,7 @@ export function isOfSentinels(cause: Cause | undefined): boolean {
   return cause !== undefined && SENTINELS.includes(cause);
 }
 
-/** Returns the cause of a connection error or Sentinel error. `text` is its code and message. */
+/** Returns the cause of a connection or Sentinel error. `text` is the error's code and message. */
 export function causeOfFailure(text: string): Cause | undefined {
   return [...SENTINELS, ...REPLIES, ...CONNECTION].find(({ pattern }) => pattern?.test(text));
 }

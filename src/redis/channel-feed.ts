@@ -33,7 +33,7 @@ export interface ChannelPosition {
    * do not fit into the reply are left out.
    */
   readonly streams: readonly StreamSnapshot[];
-  /** Positions of the streams that did not fit. These streams can be read with `stream`. */
+  /** Positions of the streams that did not fit into the reply. `stream` can read these streams. */
   readonly otherStreams: readonly StreamTail[];
 }
 

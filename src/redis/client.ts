@@ -270,8 +270,8 @@ export function sendCommand(
 
 /**
  * Corks the connection so that all commands of one turn of the event loop are sent in one write.
- * ioredis' own pipelining would hold back commands while an earlier pipeline waits, and would use a
- * fifth more CPU time.
+ * ioredis' own pipelining would hold back commands while an earlier pipeline waits for its replies,
+ * and would use a fifth more CPU time.
  */
 function gather({ stream }: Redis, isGathered: boolean): void {
   if (!stream || stream.writableCorked > 0) return;
@@ -312,7 +312,7 @@ function clusterOptions(redisOptions: ReturnType<typeof connectionOptions>) {
     lazyConnect: true,
     enableOfflineQueue: false,
     enableAutoPipelining: false,
-    enableReadyCheck: false, // the link checks, and reports why the Cluster cannot be used
+    enableReadyCheck: false, // the link checks the Cluster, and reports why it cannot be used
     redisOptions,
     clusterRetryStrategy: reconnectMs,
     // `Primaries` refreshes the slot map instead, because ioredis' timer keeps running if the

@@ -148,7 +148,7 @@ async function subscribe(server: Redis, topic: string): Promise<void> {
     ...{ lazyConnect: true, enableOfflineQueue: false, autoResubscribe: false },
     retryStrategy: null,
   });
-  connection.on("error", () => {}); // the promises below are rejected
+  connection.on("error", () => {}); // an error also rejects one of the promises below
   try {
     await connection.connect();
     await connection.ssubscribe(topic);

@@ -50,8 +50,8 @@ interface Observation {
 }
 
 /**
- * Writes `request` when the connection is open, and waits for data, an error or the end of the
- * connection, at most `STEP_MS`.
+ * Writes `request` when the connection is open, and waits at most `STEP_MS` for data, an error or
+ * the end of the connection.
  */
 async function observe(
   socket: Socket,

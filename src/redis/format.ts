@@ -1,6 +1,6 @@
-// Checks the server, and that the data in Redis belongs to this program and has a supported format.
-// The first node writes the program's name and the format number under the key `format`. A node
-// that cannot read the data must not start.
+// Checks that this build can use the server, and that the data in Redis belongs to this program and
+// has a supported format. The first node writes the program's name and the format number under the
+// key `format`. A node that cannot read the data must not start.
 
 import { randomBytes } from "node:crypto";
 import type { Redis } from "ioredis";
@@ -97,7 +97,7 @@ function slotsWithoutServer(info: string): number {
   return SLOTS - count("cluster_slots_assigned") + count("cluster_slots_fail");
 }
 
-/** Throws a `RedisAway` if INFO shows fewer replicas than are required. */
+/** Throws a `RedisAway` if INFO shows fewer than `minReplicas` connected replicas. */
 export function assertReplicas(info: string, minReplicas: number): void {
   const replicas = info.match(/^slave\d+:.*\bstate=online\b/gm)?.length ?? 0;
   if (replicas < minReplicas)

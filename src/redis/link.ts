@@ -129,7 +129,7 @@ export class RedisLink {
   #preparing: Promise<void> | undefined;
   #starting: Promise<void> | undefined;
   #drained: (() => void) | undefined;
-  /** True if the next attempt needs a new connection, which may lead to the primary. */
+  /** True if the next check needs a new connection, because the current one leads to a replica. */
   #isReplica = false;
   #isWatching = false;
   #isDiagnosing = false;
@@ -244,8 +244,8 @@ export class RedisLink {
   }
 
   /**
-   * Connects to Redis and checks it. Throws `RedisAway` if a later call may succeed, otherwise
-   * `UnusableRedis`.
+   * Connects to Redis and checks it. If this fails, throws `RedisAway` if a later call may succeed,
+   * and `UnusableRedis` if not.
    */
   start(): Promise<void> {
     this.#starting ??= this.#open();
@@ -303,8 +303,8 @@ export class RedisLink {
   }
 
   /**
-   * Throws `unavailable` if Redis cannot be used. The error has the reason if the operator must
-   * act.
+   * Throws `unavailable` if Redis cannot be used. The error's message contains the reason if the
+   * operator must act.
    */
   async ping(): Promise<void> {
     const reason = this.#publicReason();
@@ -525,7 +525,7 @@ export class RedisLink {
       () => undefined,
       (error: unknown) => {
         if (isExistingLibrary(error)) return undefined;
-        // If the server lacks the code, the call fails with that error, and the next call loads the
+        // If the server lacks the code, the call fails with this error, and a later call loads the
         // code again.
         if (isReply(error) && !isDenied(error)) return error;
         loaded.delete(loading); // so that the next call loads it again
@@ -595,7 +595,7 @@ export class RedisLink {
     const { minReplicas, timeoutMs } = this.#settings;
     if (minReplicas === 0) return;
     const confirmMs = Math.ceil(timeoutMs * CONFIRM_SHARE);
-    this.#startFailure = unconfirmed(0, minReplicas); // shown while the reply of WAIT is awaited
+    this.#startFailure = unconfirmed(0, minReplicas); // the reason while WAIT is in progress
     await anyOf(servers, async (server) => {
       assertReplicas(await replicationOf(server), minReplicas);
       const count = Number(await send(server, "wait", [minReplicas, confirmMs], {}));
@@ -616,7 +616,7 @@ export class RedisLink {
   async #assertClusterUp(servers: readonly Redis[]): Promise<void> {
     await anyOf(servers, async (server) => {
       const info = await server.cluster("INFO").catch((error: unknown) => {
-        if (isDenied(error)) return ""; // `assertCommands` reports it
+        if (isDenied(error)) return ""; // `assertCommands` reports the missing right
         throw error;
       });
       assertClusterUp(String(info));
@@ -697,7 +697,7 @@ export class RedisLink {
   }
 
   /**
-   * Checks that the data is unchanged, and that no slots or replicas are missing. Outside a Redis
+   * Checks that Redis was not emptied, and that no slots or replicas are missing. Outside a Redis
    * Cluster, also checks that the server is a primary.
    */
   async #watch(): Promise<void> {
@@ -709,7 +709,7 @@ export class RedisLink {
       await this.#checkShortfall();
     } catch (error) {
       const isUnusable = error instanceof RedisAway || error instanceof UnusableRedis;
-      if (isUnusable) this.#reopen(); // the calls report other errors
+      if (isUnusable) this.#reopen(); // other errors are reported when a call fails with them
       if (isDenied(error)) this.#checkRights();
     } finally {
       this.#isWatching = false;

@@ -1,6 +1,6 @@
 // Reports outages, during which Redis cannot be used. An outage is reported when it begins, every
-// few seconds, and when it ends, regardless of the number of failed calls. State: the current
-// outage.
+// `REPORT_MS` while it lasts, and when it ends, regardless of the number of failed calls. State:
+// the current outage.
 
 import { BrokerError, type ErrorCode } from "../broker/errors.ts";
 import { precisionOf } from "./causes.ts";

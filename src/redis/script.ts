@@ -1,6 +1,6 @@
 // Builds scripts. A script is one Lua file, preceded by the shared functions that it uses. Redis
 // recreates every function, table and local variable of a script on each call, so the source is
-// reduced: constants and functions that only call another function are inlined, and unused
+// reduced: constants, and functions that only call another function, are inlined, and unused
 // functions are removed. Line numbers are kept until the end of the reduction, so that error
 // messages can refer to lines in the files.
 

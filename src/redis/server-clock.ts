@@ -178,7 +178,7 @@ export class ServerClocks {
   }
 
   /**
-   * Requests the server's time and waits for the reply, at most `REPLY_MS`. A write after a busy
+   * Requests the server's time and waits at most `REPLY_MS` for the reply. A write after a busy
    * period then succeeds, although the last known time was too old.
    */
   async ensure(server: Redis): Promise<void> {

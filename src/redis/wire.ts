@@ -1,7 +1,7 @@
 // Encodes and decodes the records that nodes store in Redis, and the frames that they send each
 // other through Redis. No other TypeScript file reads or writes these bytes. `lua/shared.lua`
-// builds the same frames inside Redis. Newer versions are rejected, and every field is checked,
-// because Redis may contain arbitrary data. Pure.
+// builds the same frames inside Redis. Newer formats are rejected, and every field except the event
+// of an UNORDERED frame is checked, because Redis may contain arbitrary data. Pure.
 //
 // Frames. Numbers are big-endian, and every f64 is an integer below 2^53. All fields of a frame are
 // always present, in this order.
@@ -24,8 +24,8 @@
 //              logFrame        bytes       the event's frame in the log of its stream; extends to
 //                                          the end of the frame
 //   UNORDERED  body            msgpack     [id, event]
-//   BATCH      frames          list        UNORDERED frames, each after its length as u32; extends
-//                                          to the end of the frame
+//   BATCH      frames          list        UNORDERED frames, each preceded by its length as u32;
+//                                          extends to the end of the frame
 //   MARK       mark            bytes       chosen by the publisher; extends to the end of the frame
 //   REMOVAL    publicationSeq  f64
 //              body            msgpack     [group id, removed uids]; false in place of the uids
@@ -277,7 +277,7 @@ function copied(bytes: Uint8Array): Uint8Array {
 /** Fields that all events of a stream share. */
 type EventSource = Pick<ChannelEvent, "key" | "channel" | "fromUid" | "clientMsgNo">;
 
-/** Returns the channel and the sender of a message or of events. */
+/** Returns the channel, the sender and the `clientMsgNo` of a message or of events. */
 export function sourceOf(
   event: Exclude<OrderedEvent, { kind: "removal" }> | EventList,
 ): EventSource {
@@ -554,7 +554,7 @@ function decodeMessageFrame(frame: Buffer): Publication {
   const extra = frame.subarray(contentAt(frame, end), endOfString(frame, end));
   const fields = unpackExtra(extra);
   const [origin, recipients, stream] = fields;
-  // Checked here so that `idBeforeOf` cannot throw.
+  // `idBefore` is checked here so that `idBeforeOf` cannot throw.
   if (fields.length >= MAX_EXTRA) uint(fields[MAX_EXTRA - 1]);
   const publicationSeq = positive(frame.readDoubleBE(2));
   const place = {

@@ -72,7 +72,7 @@ export interface PartitionState {
   readonly batches: readonly Batch[];
   /**
    * The last gap that was announced in each partition, `null` if no gap was announced. Set only in
-   * the state that announces gaps.
+   * the state of the lane that announces gaps.
    */
   readonly announced?: readonly (Gap | null)[];
 }
@@ -134,8 +134,9 @@ type Step =
 /**
  * Decides the next step after an attempt. A batch whose content may be the cause of a failure is
  * split until it has a single event. After `ISOLATED_ATTEMPTS` attempts, the event is parked: it is
- * kept as a failure and no longer sent. After a 5xx status, it is parked only if the endpoint has
- * accepted another request since the first failure, because otherwise the endpoint may be down.
+ * kept as a failure and no longer sent. After the verdict `failed`, it is parked only if the
+ * endpoint has accepted another request since the first failure, because otherwise the endpoint may
+ * be down.
  */
 export function stepAfter(
   batch: Batch,

@@ -29,7 +29,7 @@ interface Partition {
   /** Number of the newest event, as of the last notification. */
   newest: number;
   readonly idle: Set<IdleLane>;
-  /** Functions that wake the lanes that are waiting for the event with a given number. */
+  /** Number of the event that each waiting lane needs, by the function that wakes the lane. */
   readonly filling: Map<() => void, number>;
   isReading: boolean;
   mustReadAgain: boolean;

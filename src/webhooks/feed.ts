@@ -47,7 +47,7 @@ export async function readFeed(
   let gap: WebhookEvent | undefined;
   const isoTime = createIsoTime();
   for (let pages = 0; more && pages < maxPages && events.length < limit; pages++) {
-    if (bytes >= maxBytes) break; // a request has no room for more
+    if (bytes >= maxBytes) break; // the request has no room for another event
     const left = limit - events.length;
     const page = await feed.readPartition(partition, end, { selects, limit: left, through });
     // The gap and the events after it are left to the next call, because a gap must be announced

@@ -80,8 +80,8 @@ interface LanePorts {
   pausedUntilMs(): number;
   disable(reason: string): Promise<void>;
   /**
-   * Called if events are missing after a position. Returns true if the endpoint has been notified
-   * of the gap, so that the events after it may be delivered.
+   * Called if events are missing after a position. Announces this gap to the endpoint, and returns
+   * true if the events after the gap may be delivered now.
    */
   announce(after: Position): Promise<boolean>;
 }
@@ -341,7 +341,7 @@ export class Lane {
     return this.#change(replacing(batch, batches));
   }
 
-  /** Changes the state and stores it. If it cannot be stored, the state does not change. */
+  /** Changes the state and stores it. If the new state cannot be stored, the old state is kept. */
   #change(change: Change, parked?: ParkedEvent): Promise<void> {
     return this.#inTurn(async () => {
       const state = change(this.#state);

@@ -204,7 +204,7 @@ export class Runner {
 
   /**
    * Reads the stored state and starts delivering. If a state of the live delivery is damaged,
-   * starts nothing. A replay that has a damaged state is not started.
+   * rejects and starts nothing. A replay that has a damaged state is not started.
    */
   async start(): Promise<void> {
     const { store } = this.#ports;
@@ -461,7 +461,7 @@ export class Runner {
       if (waitMs === 0 || this.#isStopping) continue;
       if (mustWait || waitMs !== IDLE || partition === undefined) {
         await this.#guarded(() => lane.flush());
-        const isFilling = startedMs !== 0 && lane.isFilling; // stale if no turn has run
+        const isFilling = startedMs !== 0 && lane.isFilling; // out of date if no turn has run
         const fillMs = isFilling ? Math.max(0, fillUntilMs - performance.now()) : IDLE;
         const pauseMs = Math.min(waitMs, fillMs, MAX_SLEEP_MS);
         await this.#pause(lane, pauseMs, startedMs === 0 ? undefined : { partition, notices });
@@ -515,7 +515,7 @@ export class Runner {
 
   /**
    * Waits until there may be enough events for a full request, but at most until `untilMs` on the
-   * monotonic clock. Returns true if a change has ended the wait.
+   * monotonic clock. Returns true if `#wakeAll` has ended the wait.
    */
   async #fill(lane: Lane, partition: number, untilMs: number): Promise<boolean> {
     const { tail } = this.#ports;
@@ -602,7 +602,7 @@ export class Runner {
   ): void {
     const nowMs = this.#ports.now();
     if (verdict === "accepted") {
-      this.#acceptedMs = Math.max(this.#acceptedMs, startedMs); // replies are not in order
+      this.#acceptedMs = Math.max(this.#acceptedMs, startedMs); // replies may arrive out of order
       // A request that began before the last failure does not show that the receiver has recovered.
       if (this.#lastFailure === 0 || order < this.#lastFailure) return;
       this.#lastFailure = 0;
@@ -647,8 +647,8 @@ export class Runner {
       this.#states.set(name, text);
       return this.#writes.run();
     }
-    // The parked event is written separately, because, if the disk is full, only this write is
-    // rejected, and the other lanes' states are still written.
+    // The parked event is written separately. If the disk is full, only this write is rejected, and
+    // the other lanes' states are still written.
     await this.#write(new Map([[name, text]]), new Map([parked]));
     this.#parked.add(parked[0]);
   }
@@ -696,8 +696,8 @@ export class Runner {
 
   /**
    * Waits for `ms` milliseconds, or without a time limit if `ms` is `IDLE`. `listen` registers a
-   * function that ends the wait, and returns a function that removes it. Resolves to true if a
-   * change ended the wait.
+   * function that ends the wait, and returns a function that removes it. Resolves to true if
+   * `#wakeAll` ended the wait or the runner is stopping.
    */
   #sleep(ms: number, listen?: (wake: () => void) => () => void): Promise<boolean> {
     // The runner may have been stopped since the last turn, for example while a state was stored.
