@@ -58,7 +58,7 @@ export const beside: Benchmark = {
   },
 };
 
-/** Returns a row. With only one build, the baseline is a send without other work. */
+/** Compares sends beside the work in the two builds, or in one build with sends alone. */
 function rowOf(
   { subjects, plan }: Bench,
   { store, work }: { readonly store: string; readonly work: Work },

@@ -1,8 +1,9 @@
 // How much memory and processor time do idle sessions need, and how fast can they connect? Opens
-// 4,000 authenticated sessions and then the rest. Each user is a member of two of 20 groups. The
-// raw server has the same number of sockets, with two topics each. Memory is the resident set of
-// the server process, read when the set no longer changes. Every measurement starts a new server,
-// because a process does not return all freed memory to the system.
+// 4,000 authenticated sessions and then the remaining ones of the plan (10,000 in total by
+// default). Each user is a member of two of 20 groups. The raw server has the same number of
+// sockets, with two topics each. Memory is the resident set of the server process, read when the
+// set no longer changes. Every measurement starts a new server, because a process does not return
+// all freed memory to the system.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { Backend, TOKEN } from "./support/backend.ts";

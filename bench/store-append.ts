@@ -1,6 +1,7 @@
 // How much CPU time and memory does the embedded store need for a message, and what is the longest
 // iteration of the event loop? No network is used. The baseline is LMDB alone, which resolves a
-// write after its commit or after the flush to disk. Each measurement runs in its own process.
+// write after its commit or, with durability `disk`, after the flush to disk. Each measurement runs
+// in its own process.
 
 import { type AppendFigures, type Setting, startAppend } from "./support/append-process.ts";
 import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";

@@ -11,7 +11,7 @@ const post = (path, body) => ({
   body: JSON.stringify(body),
 });
 
-/** Requests that create the user and the group that the calls use. Status 409: the group exists. */
+/** Requests that create the user and the group that the calls use. 409 means the group exists. */
 export const PREPARE = [
   post("/user/token", { uid: "alice", token: "alice-secret", device_flag: 0 }),
   post("/channel", { ...GROUP, subscribers: ["alice"] }),

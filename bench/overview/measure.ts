@@ -1,5 +1,5 @@
-// Measures the workloads of the overview: all peers in turn, so that other load on the machine
-// affects all of them. The measured servers share the first core, everything else runs on the other
+// Measures the workloads of the overview with all peers in turn, so that other load on the machine
+// affects all of them. The measured servers share the first core. Everything else runs on the other
 // cores.
 
 import {
@@ -30,7 +30,7 @@ export interface MeasureOptions {
 }
 
 /**
- * Estimated times that a server needs to start, and that the load client needs in addition to its
+ * Estimated seconds that a server needs to start, and that the load client needs in addition to its
  * run.
  */
 const START_S = 1.5;

@@ -87,7 +87,7 @@ export async function runOverview(options: OverviewOptions, workbench: Workbench
   say(`Written to ${folder}`);
 }
 
-/** Returns the chosen peers, and the others with the reason why they are not measured. */
+/** Returns the chosen peers that are installed, and why the other chosen peers are not measured. */
 function choosePeers({ peers: chosen, ...options }: OverviewOptions): {
   readonly peers: readonly Peer[];
   readonly missing: OverviewResult["missing"];

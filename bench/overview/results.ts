@@ -23,12 +23,12 @@ export interface PeerFigure {
 }
 
 export interface OverviewRow {
-  /** Unique in a result, such as `fanout-1000`. */
+  /** Id that is unique in a result, such as `fanout-1000`. */
   readonly id: string;
   readonly title: string;
   readonly unit: string;
   readonly isLowerBetter: boolean;
-  /** How messages are sent, such as `closed loop, 16 in flight`. Empty if no messages are sent. */
+  /** Way messages are sent, such as `closed loop, 16 in flight`. Empty if no messages are sent. */
   readonly loop: string;
   readonly figures: readonly PeerFigure[];
 }

@@ -1,4 +1,5 @@
-// The peers of the overview, in the order of its tables. The baseline comes first, Jindou second.
+// The peers of the overview except Jindou, in the order of its tables. The baseline comes first.
+// `overview.ts` inserts Jindou after it.
 
 import { centrifugo } from "./centrifugo.ts";
 import { mosquitto } from "./mosquitto.ts";

@@ -1,9 +1,10 @@
 // The server of the peer `ws`. Checks and stores nothing. Started as
 // `ws-server.ts publish|answer <frame in hex> <HTTP body>`. Prints its port.
 //
-//   publish   every POST, and every frame on a socket of `/publish`, is sent as the frame to all
-//             other sockets
-//   answer    every frame is answered with the frame, every POST with the body
+//   publish   for every POST, and for every frame on a socket of `/publish`, sends the frame of the
+//             command line to all other sockets
+//   answer    replies to every frame with the frame of the command line, and to every POST with the
+//             body of the command line
 
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";

@@ -219,7 +219,10 @@ async function openStore(
   return store;
 }
 
-/** Opens LMDB with a log and a table of dedupe records. An append resolves after its commit. */
+/**
+ * Opens LMDB with a log and a table of dedupe records. An append resolves after its commit or, with
+ * durability `disk`, after the flush to disk.
+ */
 async function openLmdb(path: string, setting: Setting): Promise<Target> {
   const env = open({ path, maxDbs: 4 });
   const log = env.openDB<Buffer, string>({ name: "log", encoding: "binary" });

@@ -88,7 +88,7 @@ export class Backend {
   }
 }
 
-/** Returns the backend of a server, which may run on another machine and need a token. */
+/** Returns a `Backend` for a server, which may run on another machine and need a token. */
 export function backendOf({
   apiPort,
   host,

@@ -32,8 +32,8 @@ export interface Build {
 }
 
 /**
- * Compiles `commit` in a worktree. If its lock file differs from that of the working tree, its
- * packages are installed there.
+ * Compiles `commit` in a worktree. If the commit's lock file differs from that of the working tree,
+ * the commit's packages are installed in the worktree.
  */
 export async function buildCommit(commit: string, workbench: Workbench): Promise<Build> {
   const directory = join(workbench.folder("build"), "tree");

@@ -187,7 +187,7 @@ export function jsonRpcRequest(method: string, params: object): Uint8Array {
   return clientFrame(JSON.stringify({ jsonrpc: "2.0", method, id: "1", params }));
 }
 
-/** Returns the first bytes of a JSON-RPC notification, or of any reply without `notification`. */
+/** Returns the first bytes of the JSON-RPC notification, or of any reply if no name is given. */
 export function jsonRpcStart(notification?: string): Uint8Array {
   const method = notification === undefined ? "" : `,"method":"${notification}"`;
   return Buffer.from(`{"jsonrpc":"2.0"${method}`);

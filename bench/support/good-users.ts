@@ -1,6 +1,6 @@
-// Well-behaved users, and how long the node makes them wait. One sends messages to a group, another
-// receives them, and others connect and disconnect. All act at a fixed rate, however long a reply
-// takes.
+// Well-behaved users, and how long the node makes them wait. One user sends messages to a group,
+// another receives them, and others connect and disconnect. All act at a fixed rate, however long a
+// reply takes.
 
 import { setTimeout } from "node:timers/promises";
 import { WebSocket } from "ws";

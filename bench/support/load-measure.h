@@ -1,5 +1,5 @@
-// Clock and latency histogram of the load client. Included only by load.c. Owns the histogram.
-// `record` has an effect only while `isMeasuring` is set.
+// Clock and latency histogram of the load client. Compiled only as part of load.c. Owns the
+// histogram. `record` has an effect only while `isMeasuring` is set.
 #pragma once
 #include <errno.h>
 #include <stdint.h>

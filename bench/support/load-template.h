@@ -1,5 +1,5 @@
 // Options of the load client (`name=value`), and templates: frames and requests with placeholders
-// for message and connection numbers. Included only by load.c. Templates are never freed.
+// for message and connection numbers. Compiled only as part of load.c. Templates are never freed.
 #pragma once
 #include "load-measure.h"
 
@@ -45,7 +45,7 @@ static double number(const Options *options, const char *name) {
   return value == NULL ? 0 : atof(value);
 }
 
-/** Numbers of a comma-separated list. */
+/** Numbers of a comma-separated list, at most `MAX_NUMBERS`. */
 enum { MAX_NUMBERS = 16 };
 typedef struct { double of[MAX_NUMBERS]; int count; } Numbers;
 

@@ -47,7 +47,8 @@ export class LogOutput {
   write(line: string): void {
     const bytes = Buffer.byteLength(line);
     if (this.#isDropping || this.#queuedBytes + bytes > MAX_QUEUED_BYTES) {
-      // Only a write ends dropping. An empty queue is never written, so dropping must not begin.
+      // Lines are dropped until a later write succeeds. With an empty queue, no write follows, so
+      // only this line is dropped.
       this.#isDropping = this.#queuedBytes > 0;
       this.#dropped++;
       return;

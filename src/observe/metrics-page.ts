@@ -10,7 +10,8 @@ import { Cell, type Family, type Histogram } from "./families.ts";
 
 /**
  * Gauges from prom-client that are removed, because `promtool check metrics` rejects gauges named
- * like counters. Each is the sum of a gauge with the label `type`, which is kept.
+ * like counters. Each of them is only the sum of another gauge, which has the label `type` and is
+ * kept.
  */
 const MISNAMED = ["handles", "requests", "resources"].map((name) => `nodejs_active_${name}_total`);
 
@@ -69,8 +70,8 @@ function replaceGauge(registry: Registry, { name, help, read }: ReadGauge): void
 
 /**
  * Returns the number of open files of this process, or `undefined` in a sandbox that hides /proc.
- * Linux 6.2 and later report the number as the size of the folder. Earlier versions report 0. The
- * entries are then counted, but not on the event loop.
+ * Linux 6.2 and later report the number as the size of the folder. Earlier versions report 0, so
+ * the entries are counted, but not on the event loop.
  */
 function openFiles(): MaybePromise<number | undefined> {
   try {
@@ -83,7 +84,7 @@ function openFiles(): MaybePromise<number | undefined> {
 
 async function countOpenFiles(): Promise<number | undefined> {
   try {
-    return (await promises.readdir(OPEN_FILES_FOLDER)).length - 1; // includes its own descriptor
+    return (await promises.readdir(OPEN_FILES_FOLDER)).length - 1; // without `readdir`'s own
   } catch {
     return undefined;
   }

@@ -1,5 +1,5 @@
-// The metrics of one node: a family for each row of the table in `table.ts`, and the methods that
-// the gateway and the API count with. Counting must neither allocate memory nor throw.
+// The metrics of one node: a family for each row of the table in `table.ts`, and the methods with
+// which the gateway and the API count. Counting must neither allocate memory nor throw.
 
 import { EventLoopLag } from "./event-loop-lag.ts";
 import { Cell, Family, Histogram } from "./families.ts";

@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { BoundedMap } from "../lib/bounded-map.ts";
 
 const BUNDLE = new URL("..", import.meta.url);
-/** Folder that the source paths are relative to. */
+/** Project folder. Source paths are shown relative to it. */
 const PROJECT = fileURLToPath(new URL("..", BUNDLE));
 const PLACE = new RegExp(
   `${BUNDLE.href.replace(/[^\w/]/g, "\\$&")}([\\w./-]+\\.js):(\\d+):(\\d+)`,

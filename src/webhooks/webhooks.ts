@@ -57,7 +57,7 @@ const SEEN_INTERVAL_MS = 3_600_000;
 const UNSEEN_MS = 24 * SEEN_INTERVAL_MS;
 /** Interval at which the positions of lanes that have skipped events are stored. */
 const FLUSH_INTERVAL_MS = 30_000;
-/** Minimum time between two reports of texts that cannot be read. */
+/** Minimum time between two reports of the same kind of unreadable stored text. */
 const REPORT_INTERVAL_MS = 60_000;
 const MAX_REPLAYS = 10;
 const MAX_SECRETS = 5;
