@@ -250,7 +250,7 @@ function writeTypes(entry) {
     .replaceAll(/ \[(?:spec|decisions|issue|DESIGN|WKProto)\b[^\]]*\]/g, "")
     .replaceAll(/^(?: {4})+/gm, (indent) => "\t".repeat(indent.length / 4)); // tabs need less space
   put(`${entry}.d.cts`, `${text}export {};\n`);
-  // modules can import CommonJS, but not the other way round
+  // An ES module can import from CommonJS, but CommonJS cannot import from an ES module.
   put(`${entry}.d.ts`, `export * from "./${entry}.cjs";\n`);
 }
 

@@ -8,7 +8,7 @@ import { build } from "esbuild";
 
 export const PAGES = ["demo", "console"];
 
-/** Replaces the WebSocket of Node.js, as the package `jindou-client` does in browsers. */
+/** Leaves out the WebSocket of Node.js, as the package `jindou-client` does in browsers. */
 const BROWSER_SOCKET = {
   name: "browser socket",
   setup(building) {

@@ -69,7 +69,7 @@ async function bundlePackages() {
     bundle: true,
     splitting: true,
     plugins: [EXPORTS],
-    // Packages in CommonJS require modules of Node.js.
+    // Packages in CommonJS call `require`, which an ES module lacks.
     banner: {
       js: 'import { createRequire as requireFrom } from "node:module";const require = requireFrom(import.meta.url);',
     },

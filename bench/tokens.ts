@@ -1,6 +1,6 @@
 // How much processor time does a connect with a JWT cost the server, compared with a registered
-// token? The users of one server connect with each kind of token in turn. The signature of a JWT is
-// verified on its first connect, and the result is kept.
+// token? The users of one server connect with each kind of token in turn. The server verifies the
+// signature of a JWT when it is first used, and keeps the result.
 
 import { createHmac } from "node:crypto";
 import { writeFileSync } from "node:fs";
@@ -64,7 +64,7 @@ export const tokens: Benchmark = {
       const registered = await costOf(() => TOKEN);
       const cached = await costOf(jwtOf);
       for (const [key, value] of Object.entries({ first, registered, cached }))
-        samples[key as keyof Samples].push({ value }); // the keys of the object
+        samples[key as keyof Samples].push({ value }); // the object's keys
       samples.more.push({ value: cached - registered });
     }
     await server.stop();
@@ -95,7 +95,7 @@ function rowsOf(bench: Bench, { registered, first, cached, more }: Samples): rea
   ];
 }
 
-/** Signs a new token for each user, before the clock starts. */
+/** Signs a new token for each user before the clock starts. Returns the lookup of these tokens. */
 function jwtsOf(uids: readonly string[], id: string): TokenOf {
   const iat = Math.floor(Date.now() / 1000);
   const header = base64({ alg: "HS256", typ: "JWT" });

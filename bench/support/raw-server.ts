@@ -92,7 +92,7 @@ const SERVERS = {
 
   /**
    * Subscribes every socket to two topics, as each session of the connections bench belongs to two
-   * groups.
+   * groups. Answers every frame with a fixed frame.
    */
   topics(app: TemplatedApp, answer: Uint8Array): void {
     let opened = 0;

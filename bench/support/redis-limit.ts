@@ -1,6 +1,6 @@
 // Measures the minimum cost of a stored message in Redis for any client: incrementing a counter,
-// appending to a log and publishing, sent over plain sockets. The cluster bench compares stored
-// messages with it.
+// appending to a log and publishing, sent over plain sockets. The cluster bench compares the
+// broker's stored messages with this cost.
 
 import { connect, type Socket } from "node:net";
 import { SLOTS, slotOf } from "../../src/redis/slots.ts";
@@ -18,8 +18,8 @@ const NEWLINE = 0x0a;
 export interface LimitLoad {
   readonly connections: number;
   /**
-   * Number of messages that each connection writes at once. It writes the next messages once Redis
-   * has replied to all of these.
+   * Number of messages that each connection writes at once. The connection writes the next messages
+   * after Redis has replied to all of them.
    */
   readonly depth: number;
   /** Number of subscribers of each message's topic. */
