@@ -28,7 +28,10 @@ export interface OverviewRow {
   readonly title: string;
   readonly unit: string;
   readonly isLowerBetter: boolean;
-  /** Way messages are sent, such as `closed loop, 16 in flight`. Empty if no messages are sent. */
+  /**
+   * Way in which messages are sent, such as `closed loop, 16 in flight`. Empty if no messages are
+   * sent.
+   */
   readonly loop: string;
   readonly figures: readonly PeerFigure[];
 }

@@ -124,7 +124,7 @@ async function commandsOf(client: Redis): Promise<Counts> {
   return new Map(counts.filter(([name]) => !OWN_COMMANDS.test(name)));
 }
 
-/** Commands that nodes send to Redis for sessions. All other commands run inside scripts. */
+/** Commands that nodes send to Redis for sessions. Commands inside scripts are not included. */
 const CALLS: readonly string[] = ["evalsha", "ssubscribe", "sunsubscribe"];
 
 /** Returns how often the server has run a script, a subscribe or an unsubscribe so far. */

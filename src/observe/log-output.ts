@@ -47,8 +47,8 @@ export class LogOutput {
   write(line: string): void {
     const bytes = Buffer.byteLength(line);
     if (this.#isDropping || this.#queuedBytes + bytes > MAX_QUEUED_BYTES) {
-      // Lines are dropped until a later write succeeds. With an empty queue, no write follows, so
-      // only this line is dropped.
+      // Lines are dropped until writes have shortened the queue to `RESUME_BYTES`. If the queue is
+      // empty, no write follows, so only this line is dropped.
       this.#isDropping = this.#queuedBytes > 0;
       this.#dropped++;
       return;

@@ -84,7 +84,7 @@ function openFiles(): MaybePromise<number | undefined> {
 
 async function countOpenFiles(): Promise<number | undefined> {
   try {
-    return (await promises.readdir(OPEN_FILES_FOLDER)).length - 1; // without `readdir`'s own
+    return (await promises.readdir(OPEN_FILES_FOLDER)).length - 1; // without the opened folder
   } catch {
     return undefined;
   }

@@ -129,7 +129,7 @@ export function topicsOf(event: ClusterEvent): readonly Topic[] {
       return [logTopic(logBucket(logNameOf(event.nameText)))];
     case "missed":
     case "head":
-      return []; // never leaves the node
+      return []; // these events never leave the node
   }
 }
 

@@ -41,7 +41,7 @@ export class Primaries {
 
   /**
    * Returns the connection to the key's server. Without a key, returns the connection to any
-   * primary. Throws `unavailable` if no primary is known.
+   * primary. Throws `unavailable` if that server is unknown or its connection is closed.
    */
   connectionFor(key: string | undefined): Redis {
     const node =

@@ -12,7 +12,7 @@ export type Arg = string | number | Buffer;
 
 /** Lua code that a server runs for a node: a script, or a function of a library. */
 export interface ServerCode {
-  /** Command that loads the code, and its arguments. Functions of one library share one list. */
+  /** Command that loads the code, and its arguments. One array for all functions of a library. */
   readonly loading: readonly [command: string, ...args: string[]];
   /** True if the code may change data. Such code is called with a deadline. */
   readonly isWriting: boolean;
@@ -30,7 +30,7 @@ export interface Script extends ServerCode {
 const DATABASE = /@DATABASE\b/g;
 
 const SOURCES = new URL("..", import.meta.url);
-/** Functions that all scripts and libraries can use. */
+/** File with the functions that all scripts and libraries can use. */
 export const SHARED = new URL("./lua/shared.lua", import.meta.url);
 
 /** Builds a script from a Lua file, with `before` (files, or generated code) in front of it. */

@@ -431,8 +431,8 @@ export const messageSeqOf = (frame: Buffer): number => frame.readDoubleBE(18);
 
 /**
  * Returns the id of the channel's message before the message in this frame, 0 if it is unknown.
- * Returns `undefined` if the frame does not contain that id, which only frames on topics without a
- * fixed order need.
+ * Returns `undefined` if the frame does not contain that id. Only frames on topics without a fixed
+ * order need it.
  */
 export function idBeforeOf(frame: Buffer): number | undefined {
   const from = endOfString(frame, MESSAGE_RECORD_AT);
