@@ -15,7 +15,7 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const OUT = join(ROOT, "dist-client");
 /** Folder for the declarations that tsc creates for this build. */
 const TYPES = mkdtempSync(join(tmpdir(), "jindou-types-"));
-/** Entries of the package, the main one first. */
+/** Entry points of the package. The first is the main entry point. */
 const ENTRIES = ["index", "tab", "wechat"];
 const MODULES = ["index", "find-socket", "no-socket"];
 const COMMON = {
@@ -90,8 +90,8 @@ function sourceOf(name) {
 
 /**
  * Keeps `find-socket` and `ws` in separate files. The `browser` field of package.json replaces
- * whole files, so a bundler for browsers could not leave them out otherwise. `ws` stays CommonJS,
- * which Node.js and every bundler can load from both forms of the package.
+ * whole files, so a bundler for browsers can leave them out only if they are separate. `ws` stays
+ * CommonJS, which Node.js and every bundler can load from both forms of the package.
  */
 function separateFiles(extension) {
   return {

@@ -350,7 +350,7 @@ const redisPerMessage =
   ({ members }: Setting) =>
   ({ redisUs }: ClusterSample): Sample => ({ value: redisUs * members });
 
-/** Returns the rate of the nodes if each had its own core and only CPU time limited the rate. */
+/** Returns the rate at which the busiest node would use one core completely. */
 const perBusiestSecond = ({ busiestUs }: ClusterSample): Sample => ({
   value: 1e6 / Math.max(busiestUs, MIN_CPU_US),
 });

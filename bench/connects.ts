@@ -113,7 +113,7 @@ function start(bench: Bench, subject: Subject, redis: Redis | undefined): Promis
 
 /**
  * Connects all clients, waits until the server has finished, and disconnects them. Returns the
- * costs of each connect.
+ * mean costs of a connect.
  */
 async function costOfConnects({ server, redis, load, count }: World) {
   await waitUntilIdle(server);

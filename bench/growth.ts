@@ -102,8 +102,8 @@ export const growth: Benchmark = {
 const sizesOf = ({ plan }: Bench): Sizes => (plan.isQuick ? QUICK_SIZES : SIZES);
 
 /**
- * Returns one row for each name. With only one build, the baseline is the cost with little data, so
- * that the ratio is the growth.
+ * Returns one row for each name in the costs. With only one build, the baseline is the cost with
+ * little data, so that the ratio is the growth.
  */
 function rowsOf(
   { subjects }: Bench,

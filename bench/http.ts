@@ -80,7 +80,7 @@ function run(
   });
 }
 
-/** Measures one server with autocannon, which only runs for whole seconds. */
+/** Measures one server with autocannon, which can run only for whole seconds. */
 async function runAutocannon(
   { isQuick, seconds }: Pick<Plan, "isQuick" | "seconds">,
   { server, text }: { readonly server: Server; readonly text: string },

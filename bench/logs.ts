@@ -372,7 +372,7 @@ interface Readers {
   close(): void;
 }
 
-/** Opens live readers with server-sent events. Resolves when each has received its first data. */
+/** Opens live readers (server-sent events). Resolves when each reader has received data. */
 async function openReaders(server: Server, name: string, count: number): Promise<Readers> {
   const received: number[] = Array(count).fill(0);
   const requests: ClientRequest[] = [];

@@ -19,7 +19,7 @@ import { row } from "./support/stats.ts";
 
 const GROUP_COUNTS = [10, 1000, 5000];
 const QUICK_GROUP_COUNTS = [2, 20];
-/** Number of users with each number of groups. */
+/** Number of users for each item of `GROUP_COUNTS`. */
 const USERS = 20;
 const LISTS_PER_USER = 5;
 /** Number of the `USERS` users who have read all but `UNREAD_GROUPS` of their groups. */

@@ -29,7 +29,7 @@ const BODY = `{"type":"batch","data":{"events":[${new Array(BATCH).fill(EVENT).j
 /** A server that counts the events of webhooks. */
 interface Receiver {
   readonly url: string;
-  /** Event counts of live deliveries and of replays. */
+  /** Numbers of events that have arrived in live deliveries and in replays. */
   readonly live: number;
   readonly replayed: number;
   /** Resolves when the condition is true. */

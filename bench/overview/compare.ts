@@ -11,7 +11,7 @@ export interface Difference {
   readonly after: number;
   /** Relative change in value: 0.1 means 10 % more. */
   readonly change: number;
-  /** Range of the samples relative to their median: the larger one of the two results. */
+  /** The larger spread of the two results, where the spread is (largest − smallest) ÷ median. */
   readonly noise: number;
   readonly isWithinNoise: boolean;
 }

@@ -233,7 +233,10 @@ async function stopAll({ servers }: Contender): Promise<void> {
   for (const server of servers) await server.stop();
 }
 
-/** Returns processor time and memory of idle servers, or `undefined` if they run elsewhere. */
+/**
+ * Waits until the servers are idle, and returns their processor time and memory. Returns
+ * `undefined` if the servers run elsewhere.
+ */
 async function stateOf(servers: readonly Server[]) {
   const pids = servers.map(({ pid }) => pid);
   if (pids.includes(0)) return undefined;

@@ -39,8 +39,8 @@ export interface Contender {
   /** First bytes that a client's connection sends. */
   readonly opening: Opening;
   /**
-   * Returns the HTTP request or the frame for one message. Its id differs in each run, so that no
-   * message counts as a retry. Called only for `fanout`, `post` and `send`.
+   * Returns the HTTP request or the frame for one message. The message's id differs in each run, so
+   * that no message counts as a retry. Called only for `fanout`, `post` and `send`.
    */
   message(): Uint8Array;
   /** First bytes of a delivery or an acknowledgement on a socket. */

@@ -1,4 +1,4 @@
-// The attacks in docs/SECURITY.md. Each starts attackers, which run until they are stopped.
+// The attacks in docs/SECURITY.md. Each attack starts attackers, which run until they are stopped.
 // bench/attacks.ts creates the users, groups and messages that an attack needs.
 
 import { GROUP_CHANNEL, PERSON_CHANNEL } from "../../src/broker/model.ts";

@@ -17,8 +17,8 @@ export type Subject =
       /** Value of `transport.driver`. Absent for the default of the build. */
       readonly transport?: "uws" | "portable";
       /**
-       * Folder for CPU profiles of the process, which make it slower. Absent if no profile is
-       * written.
+       * Folder for CPU profiles of the process. Profiling makes the process slower. Absent if no
+       * profile is written.
        */
       readonly profileFolder?: string;
     };

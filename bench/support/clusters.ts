@@ -1,5 +1,5 @@
-// Starts the processes of the cluster bench: Redis, sets of our nodes on it, each with its own key
-// prefix, and the peer's nodes. The workbench stops all of them.
+// Starts the processes of the cluster bench: Redis, sets of our nodes on this Redis (each set has
+// its own key prefix), and the peer's nodes. The workbench stops all of these processes.
 
 import { fileURLToPath } from "node:url";
 import { freePort } from "../../test/support/redis.ts";

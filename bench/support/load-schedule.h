@@ -4,7 +4,7 @@
 // that have become due so far.
 #pragma once
 
-// Message m is due `m * dueGapNs` after the start. In streams it belongs to stream
+// Message m is due `m * dueGapNs` after the start. In mode `stream`, the message belongs to stream
 // `m % receiverCount`.
 static int isStream, isOpenLoop;
 static uint64_t openLoopStart, dueGapNs, dueCount;

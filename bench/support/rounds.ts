@@ -42,8 +42,8 @@ interface Contest<S> {
 /**
  * Measures both subjects alternately and returns a row for each question. Each round starts a new
  * server, for two reasons. The compiled code of two processes of the same build may differ in speed
- * by 10 %, which further rounds in the same process would not show. And a server that waits for its
- * turn also uses the measured core.
+ * by 10 %, which further rounds in the same process would not show. In addition, a server that
+ * waited for its turn would also use the measured core.
  */
 export async function compare<S>(
   bench: Bench,

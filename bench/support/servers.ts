@@ -1,5 +1,5 @@
 // Starts the servers to measure: a build of the broker with an empty store, or the raw server. Each
-// runs in its own process.
+// server runs in its own process.
 
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
@@ -14,7 +14,7 @@ export interface Server {
   readonly pid: number;
   /** IPv4 address. Absent for 127.0.0.1. */
   readonly host?: string;
-  /** Token of its API. Absent if the API needs no token. */
+  /** Token of the server's API. Absent if the API needs no token. */
   readonly apiToken?: string;
   readonly apiPort: number;
   readonly clientPort: number;
@@ -124,7 +124,7 @@ export function startRaw(workbench: Workbench, kind: RawKind, answer: Uint8Array
   return startScript(workbench, "The raw server", [RAW_SERVER, kind, hex]);
 }
 
-/** Starts a TypeScript server that prints its port. The first argument is its file. */
+/** Starts a TypeScript server that prints its port. The first item of `args` is its file. */
 export async function startScript(
   workbench: Workbench,
   name: string,

@@ -22,7 +22,7 @@ export interface SpawnOptions {
   readonly isMeasured?: boolean;
 }
 
-/** A child process with its output collected. */
+/** A child process whose output is collected. */
 export class Child {
   readonly #process: ChildProcess;
   readonly #name: string;

@@ -61,8 +61,8 @@ export class TimeSlice {
   }
 
   /**
-   * Calls `step` for each item, in slices. If calls fail, rejects with the first error, but makes
-   * all calls first.
+   * Calls `step` for each item, in slices. Makes all calls even if some fail, and then rejects with
+   * the first error.
    */
   async each<Item, Result>(
     items: Iterable<Item>,

@@ -6,7 +6,7 @@ export interface Cause {
   readonly pattern?: RegExp;
   readonly what: string;
   readonly action: string;
-  /** Error message for callers and clients. If absent, they receive that of `unavailable`. */
+  /** Error message for callers and clients. If absent, the message of `unavailable` is used. */
   readonly callerMessage?: string;
   /** True if waiting does not help because a setting or a program must be changed. */
   readonly lasts?: true;

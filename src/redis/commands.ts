@@ -9,8 +9,8 @@ import { duplicate, send } from "./client.ts";
 import { isReply, NO_COMMAND, NO_KEY, NO_TOPIC, UnusableRedis } from "./errors.ts";
 
 /**
- * A call of each command that scripts or the node itself run. `@` stands for the probe's key, which
- * is the only key that a call may change.
+ * One call of each command that scripts or the node itself run. `@` stands for the probe's key,
+ * which is the only key that a call may change.
  */
 const SCRATCH_CALLS = [
   "COPY @ @",

@@ -1,5 +1,5 @@
-// Schema of the settings for the Redis that nodes share. The drivers receive the values as plain
-// numbers and strings.
+// Schema of the settings for the Redis that nodes share. The drivers receive plain numbers, strings
+// and booleans.
 
 import { Type } from "typebox";
 

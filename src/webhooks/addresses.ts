@@ -8,7 +8,10 @@ import { canonicalAddress, NetworkList } from "../lib/network-list.ts";
 /** Multicast addresses, and link-local addresses, where clouds serve instance metadata. */
 const NEVER = new NetworkList(["169.254.0.0/16", "224.0.0.0/4", "fe80::/10", "ff00::/8"]);
 
-/** Networks that the Internet cannot reach, or whose addresses stand for others (such as NAT64). */
+/**
+ * Networks that cannot be reached from the Internet, or whose addresses stand for other addresses
+ * (such as NAT64).
+ */
 const INTERNAL = new NetworkList([
   "0.0.0.0/8",
   "10.0.0.0/8",

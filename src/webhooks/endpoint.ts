@@ -23,7 +23,7 @@ export interface Replay {
 }
 
 interface EndpointRecord {
-  /** Absent for a fixed endpoint. Its settings are in the configuration file. */
+  /** Absent for a fixed endpoint, whose settings are in the configuration file. */
   readonly settings?: WebhookSettings;
   readonly secrets: readonly Secret[];
   /**

@@ -247,7 +247,7 @@ export class Lane {
   }
 
   #maxBatches(): number {
-    // A second batch shows whether the endpoint accepts other events than the failing event.
+    // A second batch shows whether the endpoint accepts events other than the failing event.
     return Math.max(this.isStuck ? 2 : 1, maxBatches(this.#ports.settings().order));
   }
 
