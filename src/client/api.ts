@@ -257,7 +257,7 @@ export interface ConversationView {
   /** Read position. Messages up to and including this seq are read. */
   readonly readSeq: number;
   readonly unread: number;
-  /** True for a super-large group, whose unread messages are not counted. */
+  /** True if the channel is a super-large group. Its unread messages are not counted. */
   readonly large: boolean;
   /** Messages up to this seq are hidden, because the conversation was deleted. */
   readonly deletedSeq: number;
@@ -363,7 +363,7 @@ export interface ClientEvents {
     readonly code: number;
     readonly message: string;
   };
-  /** An error that is not the result of a call, such as a lost connection or a failed handler. */
+  /** An error that is not the result of a call, such as a failed connection attempt or handler. */
   readonly error: JindouError;
 }
 
@@ -377,8 +377,8 @@ export interface Client {
   readonly status: Status;
   /**
    * Adds a handler. Returns a function that removes the handler. If a `command` handler returns a
-   * promise, the command is acknowledged once the promise resolves. Throws `bad_option` if the
-   * event is unknown or `handler` is not a function.
+   * promise, the command is acknowledged only after the promise resolves. Throws `bad_option` if
+   * the event is unknown or `handler` is not a function.
    */
   on<E extends keyof ClientEvents>(
     event: E,
@@ -402,9 +402,9 @@ export interface Client {
    */
   emit(channel: ChannelRef, type: string, data?: string | undefined): Promise<void>;
   /**
-   * Reports that the user is typing in the channel. May be called on every key press. Sends an
-   * event at most every 3 seconds. If `isTyping` is false, reports that the user stopped typing.
-   * Does nothing while the client is not online.
+   * Reports that the user is typing in the channel. May be called on every key press, because at
+   * most one event is sent every 3 seconds. If `isTyping` is false, reports that the user stopped
+   * typing. Does nothing while the client is not online.
    */
   typing(channel: ChannelRef, isTyping?: boolean | undefined): void;
   /**
@@ -419,7 +419,7 @@ export interface Client {
   history(channel: ChannelRef, options?: HistoryOptions | undefined): Promise<HistoryResult>;
   /**
    * Follows a stream, active or ended. Requests the stream from the server, unless the client
-   * already follows it or `target` contains its end.
+   * already follows the stream or `target` is a stream that has ended.
    */
   stream(target: StreamTarget): LiveStream;
   /**

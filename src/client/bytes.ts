@@ -9,5 +9,5 @@ export function bytesOf(value: unknown): Uint8Array | undefined {
   if (ArrayBuffer.isView(value))
     return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
   const isBuffer = /ArrayBuffer\]$/.test(Object.prototype.toString.call(value));
-  return isBuffer ? new Uint8Array(value as ArrayBuffer) : undefined; // checked by its class name
+  return isBuffer ? new Uint8Array(value as ArrayBuffer) : undefined; // its class name was checked
 }

@@ -1,7 +1,7 @@
-// Delivery of messages in all channels that the client has seen. Owns one sequencer per channel,
-// least recently used first. Also looks for missed messages in channels that were not in CONNECT.
-// The search runs after each reconnect, and after the first connect if CONNECT could not contain
-// all cursors.
+// Delivers the messages of all channels that the client has seen. Owns one sequencer per channel,
+// sorted from least to most recently used. Also looks for missed messages in channels that were not
+// in CONNECT. This search runs after each reconnect, and after the first connect if CONNECT could
+// not contain all cursors.
 
 import {
   type ChannelKey,
@@ -30,8 +30,8 @@ export class Channels {
   #resumed = new Set<ChannelKey>();
   /**
    * Newest message id at the first connect. Raised when a channel is evicted. In a channel without
-   * a cursor, a message with a higher id counts as missed if it did not arrive live. Ids are
-   * compared instead of times, because the server's clock may be set back.
+   * a cursor, a message with a higher id was missed if it did not arrive live. Ids are compared
+   * instead of times, because the server's clock may be set back.
    */
   #sinceId: number | undefined;
   /** True while the client looks for missed messages. New sequencers then buffer messages. */
@@ -151,7 +151,8 @@ export class Channels {
 
   /**
    * Removes the least recently used channel if there are more than `MAX_CHANNELS`. Raises
-   * `#sinceId`, so that the channel's messages do not count as missed later.
+   * `#sinceId`, so that messages that the channel has delivered are not delivered again as missed
+   * messages.
    */
   #evictOldest(): void {
     if (this.#sequencers.size <= MAX_CHANNELS) return;

@@ -92,7 +92,7 @@ export class Connection {
   #isConnectSent = false;
   #cause = "";
   /**
-   * Stops the current timer: the limit for CONNECT, the limit for a pong, or the delay of a ping.
+   * Stops the current timer: the time limit for the login or for a pong, or the delay of a ping.
    */
   #stopTimer: () => void;
   #pingMs = 0;
@@ -129,8 +129,8 @@ export class Connection {
   }
 
   /**
-   * Sends a ping at once, to detect a dead connection after a network change. With `limitMs`, the
-   * pong must arrive within that time. A connection that is still opening then fails at once.
+   * Sends a ping at once, to detect a dead connection after a network change. If `limitMs` is set,
+   * the pong must arrive within that time, and a connection that is still opening fails at once.
    */
   probe(limitMs?: number): void {
     if (this.#status === "open" && (limitMs !== undefined || !this.#isPinged)) this.#ping(limitMs);
@@ -143,8 +143,8 @@ export class Connection {
 
   /**
    * Ends the session with a DISCONNECT and closes the socket. First waits for the reply to a
-   * pending CONNECT. Otherwise, the server could log this connection in after a later one. Resolves
-   * when the socket is closed, or after three seconds.
+   * pending CONNECT. Without the wait, the server could log this connection in after a later
+   * connection. Resolves when the socket is closed, or after three seconds.
    */
   async disconnect(): Promise<void> {
     const { socket } = this.#ports;

@@ -46,23 +46,27 @@ const RESUME_SHARE = 0.75;
 const RESUME_POINT_BYTES = 25;
 /** Maximum time to wait for a pong when the platform is online again after being offline. */
 const SUSPECT_MS = 1000;
-/** Close codes after which the token function is called once more. */
+/**
+ * Close codes after which the client connects once more if the app passed a token function, because
+ * the function may return a new token.
+ */
 const TOKEN_REFUSALS: readonly number[] = [
   CLOSE_REASONS.auth_failed.code,
   CLOSE_REASONS.token_changed.code,
 ];
 
-// Close codes 4000–4099: reconnect at once. 4200–4299: never reconnect. Other codes: reconnect
-// after a delay.
+// Ranges of close codes. 4000–4099: the first reconnect since the last stable session is immediate,
+// and further reconnects are delayed. 4200–4299: no reconnect, except after `TOKEN_REFUSALS`. Other
+// codes: delayed reconnect. `#ended` handles the exceptions.
 const AT_ONCE_FROM = 4000;
 const PAUSE_FROM = 4100;
 const NEVER_FROM = 4200;
 const NEVER_TO = 4299;
 
 /**
- * Sessions that this process is closing, by address, user and device flag. A new client waits until
- * the session with its key is closed. Otherwise, the server could log in the old client after the
- * new one.
+ * Sessions that this process is closing, by address, user and device flag. A new client first waits
+ * until a session with the same three values is closed. Without the wait, the server could log in
+ * the old client after the new client.
  */
 const closing = new Map<string, Promise<unknown>>();
 
@@ -77,11 +81,11 @@ export class Connector {
   #status: Status = "connecting";
   #connection: Connection | undefined;
   /**
-   * Number of reconnects since the last stable session, not counting reconnects after refused
-   * connections.
+   * Number of reconnects since the last stable session, except reconnects after an attempt in which
+   * no socket opened.
    */
   #failures = 0;
-  /** Number of attempts since the last open session in which no socket opened. */
+  /** Number of attempts in which no socket opened, since the last open session. */
   #refusals = 0;
   #openedAt = 0;
   #resumeLimit = MAX_RESUME_CHANNELS;
@@ -113,7 +117,7 @@ export class Connector {
 
   /**
    * Ends a reconnect delay, or pings the connection. If `wasOffline` is true, the connection is
-   * probably dead, and must answer within one second.
+   * probably dead, so it must answer the ping within one second.
    */
   connectNow(wasOffline = false): void {
     this.#connection?.probe(wasOffline ? SUSPECT_MS : undefined);
@@ -274,7 +278,7 @@ export class Connector {
 
   /**
    * Closes the client permanently. The error's code is the reason in the `kicked` event. If CONNECT
-   * was refused, the message is the message of the server.
+   * was refused, the error has the server's message.
    */
   #kicked({ code, error: refusal }: ConnectionEnd): void {
     const kicked = kickedEventOf(code);
@@ -305,7 +309,7 @@ export class Connector {
   }
 
   /**
-   * Connects after a delay. The first delays are short, because a restarting server refuses
+   * Connects after a delay. The first delays are short, because a server that restarts refuses
    * connections for only a second or two.
    */
   #retryRefused(): void {
@@ -349,8 +353,8 @@ export function reconnectTiming(code: number): "at_once" | "pause" | "never" {
 }
 
 /**
- * Returns a reconnect delay. Half of it (all of it if `attempt` is 0) is random, so that clients do
- * not reconnect together.
+ * Returns a reconnect delay. Half of the delay is random (all of it if `attempt` is 0), so that
+ * clients do not reconnect at the same time.
  */
 export function reconnectDelayMs(
   attempt: number,
@@ -362,8 +366,9 @@ export function reconnectDelayMs(
 }
 
 /**
- * Returns the delay after a refused connection. With the defaults, it starts at 50 to 150 ms and
- * doubles twice. After about four seconds, it resumes doubling, up to `maxMs`.
+ * Returns the delay after an attempt in which no socket opened. With the default options, the delay
+ * is 50 to 150 ms at first, and doubles twice. After about four seconds in total, it doubles again
+ * with each attempt, up to `maxMs`.
  */
 export function refusedDelayMs(
   attempt: number,

@@ -69,7 +69,8 @@ export class JindouError extends Error {
     options: ErrorOptions & { readonly message: string },
   );
   constructor(code: JindouErrorCode | WrongToken, options: ErrorOptions = {}) {
-    // an error from the server has its own message and is not in this table
+    // the code of an error from the server is not in this table, but such an error has its own
+    // message
     const texts: Readonly<Record<string, string | undefined>> = CLIENT_MESSAGES;
     super(options.message ?? texts[code], { cause: options.cause });
     this.name = "JindouError";

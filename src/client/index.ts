@@ -286,7 +286,7 @@ function route(push: Push, components: Components): void {
       return components.unreads.conversation(push.conversation, true);
     case "presence":
       return components.presence.receive(push.presence);
-    case "disconnect": // the connection handles it
+    case "disconnect": // the connection handles this push
   }
 }
 
@@ -303,7 +303,7 @@ type Queries = Pick<
   | "presence"
 >;
 
-/** Returns the methods that are idempotent and can be repeated after a lost connection. */
+/** Returns the methods whose requests are idempotent and are repeated after a lost connection. */
 function createQueries(
   ask: Calls["call"],
   { receiver, unreads }: Pick<Components, "receiver" | "unreads">,
@@ -325,7 +325,7 @@ function createQueries(
   };
   /**
    * Channels of the calls in progress that mark messages as read. A later call for the same channel
-   * removes the channel of the earlier call, which then does not repeat its request.
+   * removes the channel of the earlier call, so that the earlier call does not repeat its request.
    */
   const reads = new Set<ChannelRef>();
   const replaceReads = ({ id, type }: ChannelRef) => {

@@ -69,7 +69,7 @@ export class FollowedText implements LiveStream {
   pieces(from: "start" | "now" = "start"): AsyncIterableIterator<string> {
     const returned = deferred();
     let isReturned = false;
-    // with `now`, -1 until the state is known
+    // if `from` is `now`, the offset is -1 until the state of the stream is known
     let offset = from === "start" ? 0 : -1;
     if (offset < 0 && this.#isKnown) offset = this.#stream.text.length;
     const iterator: AsyncIterableIterator<string> = {

@@ -116,7 +116,7 @@ export function sentMessage(uid: string, draft: Draft, ack: Sent): ReceivedMessa
 
 /**
  * Returns the content of a payload, or `undefined` if the payload is not a JSON object with an
- * integer `type`. A server may accept any bytes.
+ * integer `type`. Servers accept any bytes as a payload.
  */
 function contentOf(payload: Uint8Array): Content | undefined {
   try {

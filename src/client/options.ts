@@ -39,15 +39,15 @@ export interface ConnectOptions {
    */
   readonly webSocket?: SocketConstructor | undefined;
   /**
-   * Usual delay before a reconnect, in milliseconds. It grows from about `minMs` (default 500) to
-   * about `maxMs` (default 30,000).
+   * Delay before a reconnect, in milliseconds. It grows with each failed attempt from about `minMs`
+   * (default 500) to about `maxMs` (default 30,000).
    */
   readonly reconnect?:
     | { readonly minMs?: number | undefined; readonly maxMs?: number | undefined }
     | undefined;
   /**
-   * Maximum number of unacknowledged messages, and also of other calls that wait for a reply. The
-   * two are counted separately. Further calls are rejected with `queue_full`. Default: 1000.
+   * Maximum number of unacknowledged messages. Also the maximum number of other calls that wait for
+   * a reply. Further calls are rejected with `queue_full`. Default: 1000.
    */
   readonly maxQueued?: number | undefined;
   readonly timeouts?: { readonly [K in keyof Timeouts]?: Timeouts[K] | undefined } | undefined;
@@ -56,8 +56,8 @@ export interface ConnectOptions {
 /** Time limits of a client, in milliseconds. */
 export interface Timeouts {
   /**
-   * Maximum time for `token` to return, and also the maximum time for the session to open. Default:
-   * 10,000.
+   * Maximum time until the `token` function returns. Also the maximum time until the session opens
+   * after that. Default: 10,000.
    */
   readonly connectMs: number;
   /** Maximum duration of a call, including the wait for a connection. Default: 15,000. */

@@ -1,6 +1,6 @@
 // Messages that wait for their SENDACK. Owns one queue per channel, in the order of the `send`
 // calls. At most one message per channel is in flight, so that neither a refusal nor a lost
-// connection can reorder them.
+// connection can reorder the messages.
 
 import { type ChannelKey, type ChannelRef, channelKey, messageTimeMs } from "../broker/model.ts";
 import { type Deferred, deferred } from "../lib/deferred.ts";
@@ -27,8 +27,8 @@ interface QueuedMessage {
   readonly sent: Promise<Sent>;
   stopTimeout?: () => void;
   /**
-   * Time at which the message was sent on the current connection, or 0 if it has not been sent
-   * there yet.
+   * Time at which the message was sent on the current connection, or 0 if it has not been sent on
+   * that connection.
    */
   sentAt: number;
 }
@@ -40,8 +40,9 @@ interface QueuedMessage {
 const MAX_IN_FLIGHT = 256;
 const RETRY_MS = 1000;
 /**
- * Close codes after which an unacknowledged message is suspect if it was sent less than
- * `SUSPECT_MS` before the close. A server or a proxy may have rejected its frame.
+ * Close codes after which an unacknowledged message is suspect if it was sent at most `SUSPECT_MS`
+ * before the close. The server or a proxy may have closed the connection because of the message's
+ * frame.
  */
 const SUSPECT_CODES: readonly number[] = [1002, 1006, 1007, 1009];
 const SUSPECT_MS = 2000;
@@ -163,7 +164,7 @@ export class Outbox {
     }
     if (connection !== this.#connection) return;
     if (this.#suspects.has(queued)) await this.#transmit(queued, connection);
-    else this.#release(queued.key, connection); // the message was rejected in the meantime
+    else this.#release(queued.key, connection); // the message was rejected during the ping
   }
 
   async #transmit(queued: QueuedMessage, connection: Connection): Promise<void> {

@@ -43,7 +43,7 @@ const BEGINNING = "-1";
 const JSON_TYPE = "application/json";
 /** Maximum time without bytes on a live connection. A server sends bytes at least every 60 s. */
 const MAX_SILENCE_MS = 75_000;
-/** Minimum duration of a live call without new records. A shorter call counts as failed. */
+/** Minimum duration of a live call without new records. A shorter call is treated as failed. */
 const MIN_WAIT_MS = 1000;
 /**
  * Time after a lost offset during which the pauses continue to grow, because two servers may
@@ -171,7 +171,10 @@ class Calls {
     return timeLimit(ms, () => current?.abort(new JindouError("timeout")));
   }
 
-  /** Waits until the call may be repeated. Rejects if a repeated call could not succeed. */
+  /**
+   * Reports the error of a failed call, then waits until the call may be repeated. Rejects with the
+   * error if a repeated call could not succeed.
+   */
   async failed(thrown: unknown): Promise<void> {
     const { onError, assertOpen } = this.#ports;
     assertOpen();
@@ -182,7 +185,10 @@ class Calls {
     await this.pause(error.retryAfterMs);
   }
 
-  /** Waits for at least `minMs`. The pauses grow until `succeeded` is called. */
+  /**
+   * Waits for at least `minMs`, unless `restart` or `end` is called. The pauses grow until
+   * `succeeded` is called.
+   */
   async pause(minMs = 0): Promise<void> {
     const { settings, assertOpen } = this.#ports;
     this.#pause = deferred();
@@ -227,7 +233,9 @@ class Reader<T> implements AsyncIterableIterator<StreamRecord<T>> {
   #contentType = "";
   /** Offset at which the next batch begins. */
   #start = BEGINNING;
-  /** Number of records to skip next, because the app already has them. */
+  /**
+   * Number of records to skip at the beginning of the next batch, because the app already has them.
+   */
   #skipped = 0;
 
   constructor(calls: Calls, settings: Settings, offset: string) {
@@ -284,7 +292,8 @@ class Reader<T> implements AsyncIterableIterator<StreamRecord<T>> {
             if (isEnd) return undefined;
             if (isUpToDate) this.#calls.isLive = true;
           }
-          // without a pause, a call that always ends at once would be repeated in a tight loop
+          // the error causes a pause, without which a call that always ends at once would repeat in
+          // a tight loop
           if (!hasNews && !hasWaited() && isLive === this.#calls.isLive)
             throw new JindouError("connection_lost", { message: NOT_A_STREAM });
           succeeded();
@@ -384,7 +393,10 @@ class Writer {
    */
   #epoch = Date.now();
   #number = 0;
-  /** True until a record may have been stored. Only a new writer fences off a higher epoch. */
+  /**
+   * True until a record may have been stored. Only while this is true does the writer respond to a
+   * higher epoch on the server by taking a still higher epoch.
+   */
   #isNew = true;
   #queue: Append[] = [];
   #isWriting = false;
@@ -426,7 +438,7 @@ class Writer {
     this.#calls.idle();
   }
 
-  /** Removes the next request's appends from the queue, and returns them. */
+  /** Removes the appends of the next request from the queue, and returns them. */
   #nextAppends(): readonly Append[] {
     let length = 0;
     const end = this.#queue.findIndex(({ body }, at) => {
@@ -456,7 +468,7 @@ class Writer {
         return;
       } catch (error) {
         const epoch = this.#isNew ? epochOf(error) : undefined;
-        // a proxy may have removed the epoch header
+        // if a proxy has removed the epoch header, `epoch` is 0
         if (epoch !== undefined && epoch >= this.#epoch) this.#epoch = epoch + 1;
         // the server no longer has earlier records of this writer
         else if (hasCode(error, "producer_gap") && this.#number > 0) this.#beginEpoch();
@@ -561,5 +573,5 @@ async function refusalOf(reply: Response): Promise<JindouError> {
  */
 function epochOf(error: unknown): number | undefined {
   if (!hasCode(error, "producer_fenced")) return undefined;
-  return Number((error.cause as Response).headers.get("producer-epoch")); // `refusalOf` sets it
+  return Number((error.cause as Response).headers.get("producer-epoch")); // set by `refusalOf`
 }

@@ -1,8 +1,8 @@
 // Sends requests on the current connection and limits their number. `Calls` sends the app's
-// requests except `send`. They are sent again after a lost connection or a `rate_limited` error.
-// `Background` sends the client's own requests. Their rate stays below the server's limit, so that
-// they never delay the app's calls. They are rejected when their connection is lost, and their
-// callers start again.
+// requests except `send`. Requests made with `Calls.call` are sent again after a lost connection or
+// a `rate_limited` error. `Background` sends the client's own requests, at a rate below the
+// server's limit, so that they never delay the app's calls. When the connection is lost, the
+// requests of `Background` are rejected, and their callers start again.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { Connection, ReplyTo, Request, RequestFunction, RequestKind } from "./connection.ts";
@@ -130,8 +130,8 @@ const PACE_REQUESTS = 16;
 const PACE_MS = 2 * 1000 * PACE_REQUESTS;
 const MAX_DOUBLINGS = 6;
 /**
- * Error codes that concern more than a single request. After such an error, all background requests
- * pause.
+ * Error codes that concern more than a single request. After an error with such a code, all
+ * background requests pause.
  */
 const SLOW_DOWN: readonly string[] = [
   "rate_limited",
@@ -193,8 +193,8 @@ export class Background {
 
   /**
    * Resolves when the request may be sent. History requests come last, because their replies can be
-   * long. Every second turn belongs to the last request of the queue, so that history requests do
-   * not wait for all others.
+   * long. Every second request is taken from the end of the queue, so that history requests do not
+   * wait for all others.
    */
   #waitForTurn(isHistory: boolean): Promise<void> {
     const turn = deferred<void>();

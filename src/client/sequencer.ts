@@ -87,7 +87,7 @@ export class Sequencer {
 
   receive(message: Message): void {
     const { messageSeq } = message;
-    // a message that is not stored has no place in the order
+    // a message that is not stored has no seq, so it is delivered at once
     if (messageSeq === 0) return this.#isClosed ? undefined : this.#ports.deliver(message);
     if (this.#checkDelivered(message)) return;
     this.#headSeq = Math.max(this.#headSeq, messageSeq);
@@ -126,7 +126,7 @@ export class Sequencer {
     if (isFull || firstOwnSeq > (this.#cursor ?? firstOwnSeq)) this.setHead(messageSeq);
   }
 
-  /** Buffers all messages until `release` if there is no cursor. */
+  /** If there is no cursor, buffers all messages until `release` is called. */
   hold(): void {
     this.#isHeld = this.#cursor === undefined;
   }
@@ -141,7 +141,10 @@ export class Sequencer {
     this.#drain();
   }
 
-  /** Moves the cursor back if `headSeq` is lower, which means that the server has lost messages. */
+  /**
+   * Moves the cursor back to `headSeq` if `headSeq` is lower, which means that the server has lost
+   * messages.
+   */
   resumed(headSeq: number): void {
     if (this.#cursor !== undefined) this.#cursor = Math.min(this.#cursor, headSeq);
   }
@@ -156,8 +159,8 @@ export class Sequencer {
   }
 
   /**
-   * Stops the delivery, even when called from a handler during a delivery. The cursor stays where
-   * it is.
+   * Stops the delivery, even if a handler calls this method during a delivery. The cursor is not
+   * changed.
    */
   close(): void {
     this.lost();

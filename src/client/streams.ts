@@ -40,7 +40,8 @@ const MAX_FOLLOWED = 1000;
 const MAX_BUFFERED = 1000;
 const MAX_ENDS = 100;
 /**
- * Minimum time between two sweeps. Because of jitter, a silent stream is resynced after 30 to 75 s.
+ * Minimum time between two sweeps. A sweep resyncs the streams that were silent since the previous
+ * sweep. With jitter, this is 30 to 75 s after the last event of the stream.
  */
 const SWEEP_MS = 30_000;
 
@@ -49,8 +50,8 @@ export class Streams {
   /** Followed streams by log path. */
   readonly #followed = new Map<string, FollowedStream>();
   /**
-   * Log paths of the streams that ended last, because the reply to an earlier read may arrive after
-   * an end.
+   * Log paths of the streams that ended last. The reply to an earlier read may arrive after the end
+   * and still show such a stream as active.
    */
   readonly #ends = new BoundedMap<string, true>(MAX_ENDS);
   readonly #sweep = new Timer(() => this.#sweepNow());
@@ -84,7 +85,7 @@ export class Streams {
     if (type === STREAM_END) this.#ends.set(log, true);
     const followed = this.#followed.get(log);
     if (followed !== undefined) return this.#apply(followed, event);
-    if (type === STREAM_END) return; // a stream that is not followed has ended
+    if (type === STREAM_END) return; // the event ends a stream that the client does not follow
     this.#apply(this.#follow(channel, clientMsgNo), event);
   }
 
@@ -159,7 +160,8 @@ export class Streams {
 
   /**
    * Requests a new snapshot. The event that revealed a gap is dropped, because the snapshot
-   * contains it. If the event was kept and a fail-over had lost it, the gap would never close.
+   * contains it. If the client kept the event and a fail-over had lost it on the server, the gap
+   * would never close.
    */
   async #resync(followed: FollowedStream): Promise<void> {
     const { channel, clientMsgNo } = followed.stream.snapshot();

@@ -27,7 +27,7 @@ const MAX_USERS = 1000;
 export class Typing {
   readonly #ports: TypingPorts;
   #sentAt = new BoundedMap<ChannelKey, number>(MAX_CHANNELS);
-  /** Functions that cancel the timeouts, by channel and user. */
+  /** Functions that cancel the users' time limits, by channel and user. */
   readonly #limits = new Map<string, () => void>();
 
   constructor(ports: TypingPorts) {

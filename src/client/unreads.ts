@@ -35,15 +35,17 @@ interface Entry {
   /** True if a message arrived while the entry was not current. */
   isTouched: boolean;
   isReading: boolean;
-  /** Number of changes to this entry. */
+  /**
+   * Incremented by each change to this entry, and by each reason to read the conversation again.
+   */
   version: number;
 }
 
 const MAX_CHANNELS = 10_000;
 const PAGE_SIZE = 500;
 /**
- * Length of the period before `#sinceId` whose changes are listed again, because a store may make
- * changes visible out of time order.
+ * Length of the period before the time of `#sinceId` whose changes are listed again, because a
+ * store may make changes visible out of time order.
  */
 const MARGIN_MS = 5000;
 
@@ -95,8 +97,8 @@ export class Unreads {
   }
 
   /**
-   * Records a conversation's state. `isNews` is false if the app requested the conversation and
-   * need not be notified.
+   * Records a conversation's state. `isNews` is false if the app itself requested the conversation,
+   * so that it need not be notified.
    */
   conversation(conversation: Conversation, isNews: boolean): void {
     const entry = this.#entryOf(conversation.channel);
@@ -106,8 +108,8 @@ export class Unreads {
   }
 
   /**
-   * Returns the entry of a channel. Without a handler, removes the entry, because later changes are
-   * not followed.
+   * Returns the entry of a channel. If there is no handler for `unread`, removes the entry instead,
+   * because later changes will not be recorded.
    */
   #entryOf(channel: ChannelRef): Entry | undefined {
     const key = channelKey(channel, this.#ports.uid);
@@ -155,7 +157,7 @@ export class Unreads {
     try {
       const request = { kind: "conversation", channel, change: undefined } as const;
       await this.#ports.ask(request, ({ conversation }) => {
-        entry.isReading = false; // the same packet may contain a reason to read again
+        entry.isReading = false; // a push that arrived with the reply may start another read
         if (version !== entry.version) this.conversation(conversation, true);
         else this.#adopt(entry, conversation, true);
       });
