@@ -266,15 +266,16 @@ interface ListContent {
    */
   readonly isWhole: boolean;
   /**
-   * Upper bound of the versions in the reply. With a higher version, the next call could miss a
-   * change that the list lacks.
+   * Upper bound of the versions in the reply. If a version were higher, the next call could miss a
+   * change that this list lacks.
    */
   readonly maxVersion?: number | undefined;
 }
 
 /**
  * Returns conversations as JSON. While a stream is active, no version in the reply is higher than
- * the time of the stream's message, so that the next call returns the stream with the added text.
+ * the time of the stream's message, so that the next call returns the stream with the text that was
+ * added in the meantime.
  */
 async function writeList(
   messages: Pick<Messages, "history">,

@@ -51,7 +51,7 @@ interface Bounds {
   readonly maximum: number;
 }
 
-/** Creates the adapter for a call. `schema` is the schema of its bodies. */
+/** Creates the body adapter for a call. `schema` is the schema of the call's bodies. */
 export function createBodyAdapter(path: string, schema: TSchema | undefined): Adapt {
   const bounds = boundsIn(schema);
   const withDefaults = DEFAULTS.get(path);

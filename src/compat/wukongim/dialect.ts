@@ -118,8 +118,8 @@ const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
 ]);
 
 /**
- * Converts the reply to a send. Publicly available backends read the result at the top level, or
- * under `data` if there is a single message.
+ * Converts the reply to a send. Some publicly available backends read the result at the top level,
+ * others read it under `data`, which exists only in the reply for a single message.
  */
 function sentReply(reply: HttpReply): HttpReply {
   const json = String(reply.body); // a JSON object written by messages.ts or message-batch.ts
@@ -335,7 +335,7 @@ function channelRows(
       summary:
         "Sets all flags of a channel; absent flags become 0. Creates the channel if it does not exist",
       body: bodies.update,
-      // Overrides `subscribers` and `reset`, which the body may contain as unknown fields.
+      // Overrides `subscribers` and `reset`, which are unknown fields here but may be in the body.
       handle: (body) => upsert({ ...body, subscribers: [], reset: 0 }),
     }),
     postRoute({

@@ -1,11 +1,11 @@
-// Ids of the events that `/message/event` adds to a stream. The broker keeps such an event as
-// content or as the end of a stream. The event's id in the broker encodes the fields of WuKongIM's
-// event that the broker does not have:
+// Ids of the events that `/message/event` adds to a stream. The broker stores such an event as
+// content or as the end of a stream. The event's id in the broker encodes those fields of
+// WuKongIM's event for which the broker has no field:
 //
 //     <event_type>/<visibility>/<message id>/<occurred_at>/<event_id>
 //
 // The message id and the time are in base 36, and each of them may be empty. The stores recognise
-// retries by the last part (`givenEventId`). Pure functions.
+// retries by the last part (`givenEventId`). Contains only pure functions.
 
 import { COMPOSED_EVENT_ID } from "../../broker/stream-event.ts";
 

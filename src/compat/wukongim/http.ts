@@ -1,5 +1,5 @@
-// The control plane for backends written for WuKongIM: a dialect, and routes that exist in every
-// dialect.
+// The part of the HTTP API for backends written for WuKongIM: a dialect, and routes that exist in
+// every dialect.
 
 import { type Dialect, JINDOU } from "../../api/dialect.ts";
 import type { ApiRoute } from "../../api/route.ts";

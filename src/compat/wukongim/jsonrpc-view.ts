@@ -21,7 +21,7 @@ const MAX_UINT32 = 0xffff_ffff;
  */
 const BAD_REQUESTS: ReadonlySet<ErrorCode> = new Set<ErrorCode>(["bad_request", "malformed_frame"]);
 
-/** Fields that are echoed for a request that could not be read. */
+/** Echoed fields of a reply to a request that could not be read. */
 const NO_ECHO: EchoedFields = { header: undefined, clientTimestamp: 0 };
 
 const WUKONGIM_JSONRPC: View = {

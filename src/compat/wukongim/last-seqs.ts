@@ -1,4 +1,4 @@
-// Parses the `last_msg_seqs` field of /conversation/sync. It consists of entries
+// Parses the `last_msg_seqs` field of /conversation/sync. The field consists of entries
 // `channel_id:channel_type:seq`, joined by `|`. Ids may contain both separators. If an entry can be
 // read in several ways, the longest id among the user's conversations is used.
 
@@ -13,7 +13,7 @@ const ENTRY_END = /:(\d{1,3}):(\d{1,16})(?=\||$)/g;
 
 /**
  * Function that returns the seq of the last message that the caller has in a channel, or 0 if the
- * caller has no message.
+ * caller has no message of the channel.
  */
 export type LastSeqs = (channel: ChannelRef) => number;
 

@@ -1,5 +1,5 @@
 // Rows of the route table for backends that stream text as in WuKongIM 2.2.4 and later. These rows
-// exist only in the WuKongIM dialect. Keeps no state.
+// exist only in the `wukongim` dialect. Keeps no state.
 
 import { type ApiRoute, postRoute } from "../../api/route.ts";
 import { SEND_REFUSALS } from "../../api/send-refusals.ts";

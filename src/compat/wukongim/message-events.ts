@@ -1,6 +1,6 @@
 // Calls of WuKongIM 2.2.4 and later that stream text. `/message/send` with `is_stream` begins a
 // stream, `/message/event` adds text and ends it, and `/message/eventsync` reads its stored events.
-// Remembers the streams that were begun on this node, so that events may omit `from_uid`.
+// Owns the senders and message ids of recently used streams, so that events may omit `from_uid`.
 
 import { randomUUID } from "node:crypto";
 import type { Static } from "typebox";
@@ -76,7 +76,7 @@ interface MessageEventPorts {
 export interface MessageEventCalls {
   /** Sends a message, to which `append` later adds the text. Returns the ids of the message. */
   begin(message: StreamMessage): Promise<HttpReply>;
-  /** Adds an event. The text of its payload is taken from the request. */
+  /** Adds an event. The JSON text of its payload is copied from the request. */
   append(body: EventBody, request: HttpRequest): Promise<HttpReply>;
   sync(body: SyncBody): Promise<HttpReply>;
 }

@@ -262,7 +262,10 @@ export function createSyncCalls({ messages, inboxes, pages }: SyncPorts, toJson:
   };
 }
 
-/** Returns the inclusive bounds of a page that begins at `start` and ends before `end`. */
+/**
+ * Returns the inclusive bounds of a page that begins at `start` and ends before `end`, in the
+ * direction of `mode`.
+ */
 function rangeOf(start: number, end: number, mode: 0 | 1) {
   if (start === 0 && end === 0) return { fromSeq: 1, toSeq: MAX_SEQ, reverse: true };
   return mode === OLDER

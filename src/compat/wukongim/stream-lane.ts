@@ -1,6 +1,6 @@
 // Converts a stream of `/message/event` to WuKongIM's format: its events for clients, and the state
 // of its lane for backends. In WuKongIM, a message can have several texts, called lanes
-// (`event_key`). Jindou has only the `main` lane. Pure functions.
+// (`event_key`). Jindou has only the `main` lane. Contains only pure functions.
 
 import {
   type ChannelEvent,
@@ -41,9 +41,7 @@ export const STATUSES: ReadonlyMap<string, LaneStatus> = new Map<string, LaneSta
   [TYPES.error, "error"],
 ]);
 
-/**
- * Seqs of the two stored events of a lane that has ended. Events of an open lane have seq 0.
- */
+/** Seqs of the two stored events of a stream that has ended. Events of an open lane have seq 0. */
 export const END_SEQ = 1;
 export const FINISH_SEQ = 2;
 

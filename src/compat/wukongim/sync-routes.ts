@@ -1,5 +1,6 @@
 // Rows of the route table for backends that fetch messages, commands and conversations for their
-// clients, as WuKongIM's backends do. These rows exist in both dialects. Keeps no state.
+// clients, as WuKongIM's backends do. These rows exist in both dialects. Owns only the limit on
+// concurrent reads of pages (`MessagePages`).
 
 import { MessagePages } from "../../api/message-pages.ts";
 import { type ApiRoute, DONE, postRoute, queryRoute, type RouteReply } from "../../api/route.ts";

@@ -1,6 +1,6 @@
 // Formats the bodies of WuKongIM's webhooks: `msg.notify` for stored messages and commands,
 // `msg.offline` for users who need a push notification, and `user.onlinestatus` for sessions that
-// begin or end. Pure functions.
+// begin or end. Contains only pure functions.
 
 import { gzipSync } from "node:zlib";
 import type { Format, FormattedRequest, WebhookEvent } from "../../webhooks/formats.ts";
@@ -27,8 +27,8 @@ export function createWukongimFormat(compressAbove: number): Format {
       // A message that has been removed lacks the fields that the bodies need.
       if (data.gone === 1) return undefined;
       if (type === "message.stored" || type === "command.sent") return "msg.notify";
-      // A request contains users of one message. It contains all of them, unless a batch ends
-      // between two pages of users.
+      // A request contains users of a single message: all of them, unless a batch ends between two
+      // pages of users.
       if (type === "message.unreached") return `${OFFLINE} ${data.message_id}`;
       if (type === "session.opened" || type === "session.closed") return "user.onlinestatus";
       return undefined;

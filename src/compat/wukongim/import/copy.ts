@@ -20,8 +20,8 @@ const MAX_BODY_BYTES = 512 * 1024;
 const MAX_LINES = 5000;
 const MAX_UIDS = 2000;
 /**
- * Number of messages after which both sides are compared. A range exceeds this number by less than
- * a page, so it stays below the 10,000 messages that a node compares in one call.
+ * Number of messages after which the server and the node are compared. A range exceeds this number
+ * by less than a page, so it stays below the 10,000 messages that a node compares in one call.
  */
 const MAX_COMPARED = 9000;
 /** Remaining lifetime in seconds below which a message may be removed while it is compared. */
@@ -41,7 +41,7 @@ interface CopyOptions {
   readonly isLast: boolean;
   /** True if the whole history is compared, and not only the messages that this pass stores. */
   readonly comparesAll: boolean;
-  /** True if the import is closed even if the two sides differ. */
+  /** True if the import is closed even if the server and the node differ. */
   readonly acceptsDifferences: boolean;
   /**
    * Additional lines for `/admin/import` about users. They are stored after the lines from the
@@ -64,7 +64,10 @@ interface CopyReport {
   readonly messages: number;
   /** Number of messages that were compared with the server's messages. */
   readonly compared: number;
-  /** Descriptions of data that the server did not return. */
+  /**
+   * Descriptions of data that the pass could not copy or compare. A warning does not keep the
+   * import open.
+   */
   readonly warnings: readonly string[];
   /** Descriptions of the data that differs between the old server and the node. */
   readonly differences: readonly string[];
@@ -99,7 +102,7 @@ interface Stretch {
   readonly channel: CopiedChannel;
   /** Seq before which the stretch ends. The default is `Infinity`. */
   readonly endSeq?: number;
-  /** True if this run has already copied and compared the messages that the node has. */
+  /** True if this run has already copied and compared the messages that the node already has. */
   readonly isContinued?: boolean;
   /** True if streams that have not ended are also copied. */
   readonly isLast?: boolean;
@@ -144,7 +147,7 @@ class Copy {
     this.#source = new Source(options.source);
     this.#target = new Target(options.target);
     // If the server and --channels disagree about whether a channel is disbanded, only one of the
-    // two lines about the channel disbands it.
+    // two lines about the channel disbands it. The refusal of the other line is not a difference.
     const disbanded = new Set(
       options.channelLines
         .map((text) => JSON.parse(text))
@@ -275,8 +278,8 @@ class Copy {
   }
 
   /**
-   * Reads the entries of a node's logs. Only the newest entry of a channel or a conversation
-   * counts. The server returns it before the older entries.
+   * Reads the entries of a node's logs. Uses only the newest entry of each channel and
+   * conversation, which the server returns before the older entries.
    */
   async #readEntries(node: string): Promise<void> {
     for await (const { command, data } of listings.logEntries(this.#source, node)) {
@@ -296,9 +299,9 @@ class Copy {
   }
 
   /**
-   * Infers deletions from the replies of `/conversation/sync`. A conversation that is not shown was
-   * deleted up to its newest message. Any other conversation was deleted up to the message before
-   * the oldest message that is shown.
+   * Infers deletions from the replies of `/conversation/sync`. A conversation that is missing from
+   * the reply was deleted up to its newest message. Any other conversation was deleted up to the
+   * message before its oldest message in the reply.
    */
   async #inferDeletions(): Promise<void> {
     const rows = new Map<string, listings.SourceConversation[]>();
@@ -475,8 +478,8 @@ class Copy {
   }
 
   /**
-   * Returns a description of the difference between the two sides, or `undefined` if they are
-   * equal.
+   * Returns how the server and the node differ in the range, or `undefined` if no difference was
+   * found.
    */
   async #differenceIn({ name }: CopiedChannel, range: Range): Promise<string | undefined> {
     if (range.count === 0) return undefined;
@@ -532,8 +535,7 @@ class Copy {
   /**
    * Compares the unread counts of all users who have a conversation. A conversation that exists
    * only on the old server causes a warning: its group was disbanded, or its user is not a member
-   * of the group. Channels of which messages are held back (see `#held`) are not compared. This
-   * also causes a warning.
+   * of the group. Channels in `#held` are not compared, which also causes a warning.
    */
   async #compareUnread(): Promise<void> {
     const uids = new Set<string>();
@@ -554,7 +556,7 @@ class Copy {
         listings.unreadOf((body) => this.#source.post("/conversation/sync", body), uid, 1),
         listings.unreadOf((body) => this.#target.post("/conversation/sync", body), uid, 0),
       ]);
-      this.#source.count(2 * there.size); // a conversation and its newest message
+      this.#source.count(2 * there.size); // each conversation and its newest message
       for (const [channel, unread] of there) {
         if (held.has(channel) || held.has(`${uid}\n${channel}`)) {
           heldCount += 1;
@@ -711,9 +713,9 @@ class Lines {
   #sending: Promise<unknown> = Promise.resolve();
 
   /**
-   * Calls `onConflict` for each added line that the node refuses because it has disbanded the
-   * channel and the line does not disband it. Messages are sent with `send`. If messages conflict,
-   * the caller of `send` compares both sides.
+   * Calls `onConflict` for each added line that the node refuses because the channel is disbanded
+   * on the node but not in the line. Messages are not added but sent with `send`, whose caller
+   * compares the server and the node if messages conflict.
    */
   constructor(target: Target, onConflict: (text: string) => void) {
     this.#target = target;

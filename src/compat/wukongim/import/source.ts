@@ -16,7 +16,7 @@ export interface SourceOptions {
   /** `managerToken` of the server, or "" if no token is set. */
   readonly token: string;
   readonly rowsPerSecond: number;
-  /** Milliseconds before a failed call is first retried. The default is 500. */
+  /** Delay before the first retry of a failed call, in milliseconds. The default is 500. */
   readonly retryMs?: number;
 }
 
@@ -50,7 +50,7 @@ export class Source {
     return this.#call(path, undefined);
   }
 
-  /** Does the same as `get` for a call that reads with POST. */
+  /** Works like `get`, for a call that reads data with POST. */
   post(path: string, body: object): Promise<unknown> {
     return this.#call(path, JSON.stringify(body));
   }
@@ -70,7 +70,9 @@ export class Source {
     });
   }
 
-  /** Counts rows towards the limit. If the limit is exceeded, the next call waits. */
+  /**
+   * Charges rows to the limit on rows per second. If the limit is exceeded, the next call waits.
+   */
   count(rows: number): void {
     this.#rows.charge(rows);
   }
@@ -103,7 +105,8 @@ export class Source {
       throw new Failure(reasonOf(error), true);
     });
     if (reply.status === 401) throw new SourceError(this.#refusal());
-    // A failing handler replies with an empty body, on some ports with the status 200.
+    // A failing handler replies with an empty body. On some of the server's ports, the status is
+    // 200.
     const isFailure = reply.status >= 500 || (reply.status === 200 && text === "");
     if (reply.status !== 200 || isFailure)
       throw new Failure(`it responds with the status ${reply.status}`, isFailure);

@@ -152,7 +152,7 @@ class Surveyor {
   #addChannel(channel: SourceChannel): void {
     const { id, type } = channel;
     if (!isKnownType(channel)) this.#findOnce("channel_types", `${id}, type ${type}`);
-    // A personal channel in this listing is the record of its owner.
+    // A personal channel in this listing stands for its owner, whose uid is the channel's id.
     else if (type === PERSON_CHANNEL) this.#addUser(id);
     else if (!this.#groups.has(id)) {
       this.#groups.add(id);
@@ -197,7 +197,9 @@ class Surveyor {
     this.#findings.set(kind, finding);
   }
 
-  /** Records a finding. An example counts once, even if two listings contain it. */
+  /**
+   * Records a finding, unless the same example was recorded before. Two listings may contain it.
+   */
   #findOnce(kind: Kind, example: string): void {
     if (this.#reported.has(example)) return;
     this.#reported.add(example);

@@ -1,5 +1,5 @@
-// The Jindou node into which the data is imported. Repeats failed calls for a while, which is safe
-// because storing a line twice has no further effect.
+// The Jindou node into which the data is imported. Retries a failed call up to seven times, which
+// is safe because storing a line twice has no further effect.
 
 import { isRecord } from "../stream-lane.ts";
 import { reasonOf, SourceError, sleep } from "./source.ts";

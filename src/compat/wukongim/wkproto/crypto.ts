@@ -116,8 +116,8 @@ interface Chain<C> {
 
 /**
  * Cipher of one connection. Every text is encrypted with the same IV, but creating an AES context
- * costs more than an encryption. Each direction therefore has a single context, and the first block
- * is adjusted as if the chain had begun with the IV.
+ * takes longer than an encryption. Each direction therefore has a single context, and the first
+ * block is adjusted as if the chain had begun with the IV.
  */
 export class PayloadCipher {
   readonly #key: Buffer;

@@ -1,5 +1,5 @@
-// Divides the bytes of a TCP connection into WKProto packets. Each packet is one frame, so that it
-// costs the same as a packet in a separate WebSocket message.
+// Divides the bytes of a TCP connection into WKProto packets. Each packet is one frame, so that
+// rate limits treat it like a packet in a separate WebSocket message.
 
 import { FrameError } from "../../../protocol/protocol.ts";
 import type { Framer } from "../../../transport/types.ts";

@@ -143,8 +143,8 @@ interface CachedRecv {
 }
 
 /**
- * Newest RECV packet of each protocol version. All encrypted connections share it, so that only the
- * payload and the signature are computed for each connection.
+ * Newest RECV packet of each protocol version. All encrypted connections share this packet, so that
+ * only its payload and its signature are computed for each connection.
  */
 type CachedRecvs = Map<number, CachedRecv>;
 
@@ -229,8 +229,8 @@ class WkprotoCodec implements Codec {
   }
 
   /**
-   * Returns the error to report. Before the login, it has the ref of the CONNECT, so that CONNACK
-   * reports it.
+   * Returns the error to report. Before the login, the error has the ref of the CONNECT, so that
+   * CONNACK reports the error.
    */
   #framingError(error: unknown): FrameError {
     if (!(error instanceof FrameError)) throw error;
@@ -244,7 +244,8 @@ class WkprotoCodec implements Codec {
    */
   #request(packet: Packet, admit: Admit): Operation | FrameError | undefined {
     const { type, flags, body } = packet;
-    // During the login, packets come only from the client's timers, which send them again later.
+    // During the login, a client sends packets only from its timers, which send the packets again
+    // later.
     if (this.#status === "connecting") return undefined;
     if (type === PACKETS.connect) {
       if (this.#status !== "new") return undefined;
