@@ -67,7 +67,10 @@ export type Operation =
       readonly kind: "send";
       readonly ref: Ref;
       readonly channel: ChannelRef;
-      /** Idempotency key. If empty, the server creates one and does not deduplicate the message. */
+      /**
+       * Idempotency key. If it is empty, the server creates a key and does not deduplicate the
+       * message.
+       */
       readonly clientMsgNo: string;
       readonly header: MessageHeader & { readonly syncOnce: boolean };
       readonly expireS: number;
@@ -197,7 +200,7 @@ export interface ResumeResult {
   /**
    * Newest seq of the channel at the time of the connect. If the server has lost messages that the
    * client has, this is the last common seq, which is lower than the client's `lastSeq`. The client
-   * then receives all messages after it. 0 if `status` is `denied`.
+   * then receives all messages after that seq. 0 if `status` is `denied`.
    */
   readonly headSeq: number;
 }
@@ -392,9 +395,9 @@ export interface Codec {
   readonly splitsRequests: boolean;
   /**
    * Returns the requests that are complete after this data, in order. The caller must read all of
-   * them. Each request is decoded when it is read. A refused request is returned as a FrameError,
-   * with `rate_limited` if `admit` refused it. Data that is kept is copied. Throws FrameError if
-   * the only request is refused.
+   * them. Each request is decoded when the caller reads it. A refused request is returned as a
+   * FrameError, with `rate_limited` if `admit` refused the request. The codec copies data that it
+   * keeps. Throws FrameError if the only request is refused.
    */
   decode(data: Uint8Array, isText: boolean, admit?: Admit): Iterable<Operation | FrameError>;
   /**

@@ -1,5 +1,5 @@
-// Collects the responses to the requests in a batch, which are sent as one list, or as several
-// lists if they are long.
+// Collects the responses to the requests in a batch. The responses are sent as one list, or as
+// several lists if they are long.
 
 /**
  * Number of characters above which the collected responses are sent before the batch is complete.

@@ -1,6 +1,6 @@
 // Splits a WebSocket message into its JSON documents, and a batch into its requests. There is
-// usually one document, but WuKongIM's servers accept several. The time this takes depends only on
-// the message's size.
+// usually one document, but WuKongIM's servers accept several. The time that the splitting takes
+// depends only on the message's size.
 
 const MAX_DOCUMENTS = 100;
 export const MAX_BATCH_REQUESTS = 100;
@@ -31,7 +31,7 @@ const NOT_JSON: DocumentBytes = { bytes: new Uint8Array(), values: 0 };
 
 /**
  * Yields at least one document. In place of the documents after the first `MAX_DOCUMENTS`, yields
- * `NOT_JSON` once, which the caller refuses.
+ * `NOT_JSON` once, and the caller refuses it.
  */
 export function* splitDocuments(data: Uint8Array): Generator<DocumentBytes, void> {
   const hasMark = BYTE_ORDER_MARK.every((byte, i) => data[i] === byte);

@@ -30,8 +30,8 @@ export function notification(method: string, params: object): string {
 }
 
 /**
- * Returns an error response. `id` is the JSON text of the request's id. If it is `undefined`, the
- * response has no id. `number` is the `code` of the error.
+ * Returns an error response. `id` is the JSON text of the request's id, or `undefined` for a
+ * response without an id. `number` is the `code` of the error.
  */
 export function errorResponse(
   id: string | undefined,

@@ -1,7 +1,7 @@
-// Reads a client's first message without parsing its resume points. The time this takes depends
-// only on the message's size. `JSON.parse` can take 10 ms for a malicious message, so a message is
-// parsed only if it is within `MAX_GREETING_BYTES` and `MAX_NAMES` [decisions: Limits that hold
-// under attack, Before a credential is known].
+// Reads a client's first message without parsing its resume points. The time that the reading takes
+// depends only on the message's size. `JSON.parse` can take 10 ms for a malicious message, so a
+// message is parsed only if it is within `MAX_GREETING_BYTES` and `MAX_NAMES` [decisions: Limits
+// that hold under attack, Before a credential is known].
 
 import { type Document, parseDocument, splitDocuments } from "./documents.ts";
 
@@ -28,9 +28,14 @@ const RESUME = Buffer.from('"resume"');
 const NO_POINTS = Buffer.from("[]");
 
 interface FirstMessage {
-  /** The request. Its list of resume points is empty if `resumeText` is present. */
+  /**
+   * The request, or `undefined` if the message is not JSON. The request's list of resume points is
+   * empty if `resumeText` is present.
+   */
   readonly document: Document | undefined;
-  /** JSON text of the resume points. A copy of the message's bytes. */
+  /**
+   * JSON text of the resume points, as a copy, or `undefined` if the request has no list `resume`.
+   */
   readonly resumeText: Uint8Array | undefined;
 }
 

@@ -49,7 +49,10 @@ const MAX_ID_LENGTH = 128;
 const MAX_VALUES = 20_000;
 const TOO_MANY_VALUES = `A request or batch must have at most ${MAX_VALUES} values`;
 
-/** Maximum length of the JSON text of a request's id or method, which may be escaped. */
+/**
+ * Maximum length of the JSON text of a request's id or method. An escaped character can have a
+ * length of six.
+ */
 const MAX_SHORT_TEXT = MAX_ID_LENGTH * 6 + 2;
 
 /**
@@ -218,8 +221,8 @@ class JsonRpcCodec implements Codec {
   }
 
   /**
-   * Returns the refusal of a frame above the size limit. It contains the request's id if the id is
-   * in the first KiB of the frame.
+   * Returns the refusal of a frame above the size limit. The refusal contains the request's id if
+   * the id is in the first KiB of the frame.
    */
   refuseLarge(data: Uint8Array, maxFrameBytes: number): FrameError {
     const request = readHead(data.subarray(0, LARGE_HEAD_BYTES));

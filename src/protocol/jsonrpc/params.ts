@@ -1,5 +1,5 @@
 // Reads and checks a request's params field by field. Throws only FrameError, with the request's
-// ref. A field that is null counts as missing, and unknown fields are ignored.
+// ref. A field that is null is treated as missing, and unknown fields are ignored.
 
 import { Buffer } from "node:buffer";
 import { ERRORS, type ErrorCode } from "../../broker/errors.ts";

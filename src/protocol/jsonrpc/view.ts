@@ -1,6 +1,6 @@
 // Interface of a JSON-RPC form. A form defines the methods that a client may call, and how results
-// and pushes are written. The extended form is in this folder. The plain form, for clients that
-// send no `protocol` in connect, is passed in, so that this folder contains only JSON-RPC.
+// and pushes are written. The extended form is in this folder. The caller passes in the plain form,
+// for clients that send no `protocol` in connect, so that this folder does not depend on `compat/`.
 
 import type { ErrorCode } from "../../broker/errors.ts";
 import type { Frames, Operation, Push, Ref, Reply, RequestLimits } from "../protocol.ts";

@@ -1,6 +1,6 @@
 // Encodes operations, for clients (SDK and tests). The server does not use this file. Values are
-// not checked, because the server checks them. A RangeError is thrown only for a number or string
-// that cannot be encoded. Works in browsers.
+// not checked, because the server checks them. Throws RangeError only for a number or string that
+// cannot be encoded. Works in browsers.
 
 import { type ChannelRef, isWellFormed } from "../../broker/model.ts";
 import type { ConversationChange, Operation } from "../protocol.ts";

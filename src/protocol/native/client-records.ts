@@ -133,7 +133,10 @@ export function readPresence(reader: FrameReader): readonly Presence[] {
   return reader.list("presence", ANY, () => reader.tuple("presence", readEntry));
 }
 
-/** Reads a state. An unknown state counts as final, because only `active` streams continue. */
+/**
+ * Reads a state. An unknown state is read as `interrupted`, because every state except `active` is
+ * final.
+ */
 export function readState(reader: FrameReader): StreamState {
   return STREAM_STATES[reader.uint("state")] ?? "interrupted";
 }

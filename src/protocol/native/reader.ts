@@ -19,7 +19,7 @@ export class FrameReader {
   readonly #bytes: Uint8Array;
   #offset: number;
   #remaining: number;
-  /** Ref of the request, or 0 until it has been read. Part of every error. */
+  /** Ref of the request, or 0 until it has been read. Every FrameError contains it. */
   #ref: Ref;
 
   constructor(bytes: Uint8Array) {
@@ -36,7 +36,7 @@ export class FrameReader {
     this.#ref = ref;
   }
 
-  /** Returns an error after which the connection can continue. */
+  /** Returns an error that refuses the request but does not close the connection. */
   refusal(code: ErrorCode, message: string): FrameError {
     return new FrameError(code, this.#ref, message);
   }
