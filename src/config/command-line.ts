@@ -1,4 +1,5 @@
-// Parses the command line of `jindou`: command, configuration file and flags. Only pure functions.
+// Parses the command line of `jindou`: command, configuration file and flags. Contains only pure
+// functions.
 
 import { parseArgs } from "node:util";
 import { nearest } from "../lib/nearest.ts";
@@ -13,12 +14,12 @@ export interface CommandLine {
   readonly command: Command;
   readonly configFile: string | undefined;
   readonly flags: readonly Flag[];
-  /** True if a new database may replace a lost one. Only with the command `start`. */
+  /** True if a new database may replace a lost database. False for every command except `start`. */
   readonly newStore: boolean;
-  /** True if the output is a JSON document with the values. Only with `print-config`. */
+  /** True if the output is a JSON document with the values. False except with `print-config`. */
   readonly json: boolean;
   /**
-   * True if the output is a JSON document with the values and their sources. Only with
+   * True if the output is a JSON document with the values and their sources. False except with
    * `print-config`.
    */
   readonly sources: boolean;

@@ -1,5 +1,5 @@
-// The output of `jindou --help` and `jindou --version`. Must not import the configuration schema,
-// because these two flags must not wait until the schema is loaded.
+// The output of `jindou --help` and `jindou --version`. This file must not import the configuration
+// schema, because these two flags must not wait until the schema is loaded.
 
 import { readFileSync } from "node:fs";
 
@@ -37,7 +37,7 @@ const INFORMATION: ReadonlyMap<string, () => string> = new Map([
 
 /** Returns the help or the version if the command line requests it, otherwise `undefined`. */
 export function informationFor(argv: readonly string[]): string | undefined {
-  if (clientCommandOf(argv) !== undefined) return undefined; // the command has its own help
+  if (clientCommandOf(argv) !== undefined) return undefined; // such a command has its own help
   if (argv.length === 1 && argv[0] === "help") return helpText();
   const flag = argv.find((argument) => argument.startsWith("-"));
   return flag === undefined ? undefined : INFORMATION.get(flag)?.();

@@ -1,5 +1,5 @@
 // Derives the list of configuration keys from the option schemas: the path and the environment
-// variable of each key, and whether its value is secret. Only pure functions.
+// variable of each key, and whether its value is secret. Contains only pure functions.
 
 /**
  * The JSON Schema keywords that are used here, plus `unit` and `secret`, which JSON Schema does not

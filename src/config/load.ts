@@ -65,7 +65,7 @@ function lastSettings(settings: readonly Setting[]): ReadonlyMap<string, Setting
   );
 }
 
-/** Returns schema violations as sentences, which never contain a secret value. */
+/** Returns the schema violations of a setting as sentences, which never contain a secret value. */
 function schemaProblems({ key, value, place }: Setting): readonly string[] {
   const errors = Value.Errors(key.schema, value);
   const unknown = errors.find((error) => error.keyword === "additionalProperties");

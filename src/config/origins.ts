@@ -1,5 +1,5 @@
-// Checks the entries of `client.allowedOrigins`. An entry that matches no origin that browsers send
-// would allow nothing, and the operator would notice that only in production.
+// Checks the entries of `client.allowedOrigins`. An entry that matches no origin sent by browsers
+// would allow nothing, and the operator would notice the mistake only in production.
 
 /**
  * Value of the `Origin` header for pages without an origin, such as local files and sandboxed

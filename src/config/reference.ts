@@ -1,5 +1,5 @@
 // Generates the reference page and the default configuration file from the option schemas. `npm run
-// config:docs` writes them, and a test fails if they are out of date. Only pure functions.
+// config:docs` writes them, and a test fails if they are out of date. Contains only pure functions.
 
 import { type ConfigKey, describe, type OptionSchema, place, unitOf } from "./keys.ts";
 

@@ -1,5 +1,5 @@
-// Rules that the schema of a single key cannot express, such as the form of addresses and origins,
-// and contradictions between keys. Only pure functions.
+// Checks rules that the schema of a single key cannot express, such as the form of addresses and
+// origins, and finds contradictions between keys. Contains only pure functions.
 
 import { isIP } from "node:net";
 import { refusalOfOpenClients, refusalToStart } from "../api/protected-mode.ts";
@@ -20,9 +20,7 @@ import { NO_ORIGIN, originProblem } from "./origins.ts";
 import type { Config } from "./schema.ts";
 import { shown } from "./setting-text.ts";
 
-/**
- * Maximum number of bytes that the ids, the header and the framing add to the payload in a frame.
- */
+/** Maximum number of bytes that the ids, the header and the framing add to a frame's payload. */
 const FRAME_OVERHEAD_BYTES = 4096;
 
 /** Returns one sentence for each violated rule. Each key must already conform to its schema. */

@@ -1,4 +1,5 @@
-// Selects the settings that should be the same on all nodes of a cluster. Pure functions.
+// Selects the settings that should be the same on all nodes of a cluster. Contains only pure
+// functions.
 
 import { CONFIG_KEYS, type Config } from "./schema.ts";
 

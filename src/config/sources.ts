@@ -1,6 +1,6 @@
 // Reads settings from the configuration file, from environment variables (`JINDOU_<PATH>`, or
 // `JINDOU_<PATH>_FILE` for the path of a file that contains a secret), and from flags named like
-// the keys. Ranges are not checked here; `load.ts` checks them for all sources.
+// the keys. `load.ts` checks the ranges of the values from all sources.
 
 import { readFileSync } from "node:fs";
 import { nearest } from "../lib/nearest.ts";

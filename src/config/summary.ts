@@ -86,7 +86,9 @@ function clientAccess({ auth }: Config): string {
   return CLIENT_ACCESS[auth.clients];
 }
 
-/** A setting for the operator. `value` is absent if it is secret. */
+/**
+ * A setting in the form in which the operator sees it. `value` is absent if the value is secret.
+ */
 interface ShownSetting {
   readonly key: string;
   readonly value?: unknown;
@@ -146,7 +148,7 @@ function valueAt(config: unknown, path: readonly string[]): unknown {
 /** Text that replaces a secret. An empty secret is shown as empty. */
 export const MASK = "******";
 
-/** Returns all secrets and the password in redis.url, each both in plain and URL-encoded form. */
+/** Returns all secrets and the password in `redis.url`, each unchanged and also URL-encoded. */
 export function secretsOf(config: Config): readonly string[] {
   const secrets = collectSecrets(config, plainSchema);
   const address = parseRedisUrl(config.redis.url);
