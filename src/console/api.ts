@@ -1,12 +1,13 @@
-// Calls the HTTP API that served this page, with the operator's credential. State: the credential,
-// in memory and in the session storage of this tab, never in a cookie.
+// Calls the HTTP API of the server that served this page, with the operator's credential. Keeps the
+// credential in memory and in the session storage of this tab, never in a cookie.
 
 const STORED = "jindou.console";
 /** Maximum number of calls that try to reach the chosen node through a balancer. */
 export const MAX_ATTEMPTS = 12;
 /**
- * Time after which a read fails. Without a limit, a lost connection would stop periodic reads, which
- * wait for the reply to the previous read. The limit is longer than the wait of any call.
+ * Time after which a read fails. Without a limit, a lost connection would stop periodic reads,
+ * which wait for the reply to the previous read. No call of the API waits longer than this before
+ * it replies.
  */
 const READ_TIMEOUT_MS = 60_000;
 
@@ -75,8 +76,8 @@ export class Api {
   }
 
   /**
-   * Returns true if the API accepts calls with the current credential, or needs none. Forgets a
-   * rejected credential.
+   * Returns true if the API accepts calls with the current credential, or needs no credential.
+   * Forgets a rejected credential.
    */
   async isAdmitted(): Promise<boolean> {
     const { status } = await this.#fetch("GET", "/varz", undefined);
@@ -93,8 +94,8 @@ export class Api {
   }
 
   /**
-   * Calls the API with this static token or access token from now on. Rejects if the API does not
-   * accept it.
+   * Uses this static token or access token for all further calls. Rejects if the API does not
+   * accept the token.
    */
   async useToken(token: string): Promise<void> {
     this.#set({ token, account: undefined });
@@ -127,9 +128,9 @@ export class Api {
   }
 
   /**
-   * Returns the reply of the chosen node, or of any node if no node was chosen. Behind a balancer,
-   * a different node may reply, so up to `MAX_ATTEMPTS` calls are made. Returns the last reply if
-   * the chosen node did not reply to any of these calls.
+   * Returns the reply of the node `nodeId`, or of any node if `nodeId` is `undefined`. Behind a
+   * balancer, a different node may reply, so up to `MAX_ATTEMPTS` calls are made. Returns the last
+   * reply if the node `nodeId` did not reply to any of these calls.
    */
   async getFrom<Body extends { readonly node_id: string }>(
     path: string,

@@ -1,5 +1,5 @@
 // Channel page: the busiest channels, and the flags, members, lists, messages and streams of one
-// channel. It is updated while it is visible.
+// channel. The page is updated while it is visible.
 
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, withQuery } from "./api.ts";

@@ -102,7 +102,8 @@ function optionsOf(
     scales: {
       x: {
         range: ({ data: [times] }, min, max) => {
-          // If there is only one value, uPlot passes a range of one day.
+          // If there is only one value, uPlot passes a range of one day, which begins at the
+          // value's time.
           const last = times.length > 1 ? max : min;
           return [Math.min(min, last - MIN_SPAN_S), last];
         },

@@ -23,8 +23,8 @@ export interface Loaded<Data> {
 /**
  * Loads data when `key` changes, and every `everyMs` milliseconds while the page is visible. If
  * `everyMs` is 0, data is not reloaded periodically. A periodic reload is skipped while a call is
- * in progress, so that a slow reply is shown. Returns the previous data during a reload, and
- * ignores replies to outdated calls.
+ * in progress, because a new call would discard a slow reply. Returns the previous data during a
+ * reload, and ignores the replies to outdated calls.
  */
 export function useLoaded<Data>(key: string, load: () => Promise<Data>, everyMs = 0): Loaded<Data> {
   const [state, setState] = useState<Omit<Loaded<Data>, "reload"> & { readonly key: string }>({
@@ -58,7 +58,7 @@ export function useLoaded<Data>(key: string, load: () => Promise<Data>, everyMs 
     }
   }, []);
 
-  // A new key starts a new call.
+  // This effect makes a new call when `key` changes.
   useEffect(() => {
     void run();
     if (everyMs === 0) return;

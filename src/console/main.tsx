@@ -1,4 +1,4 @@
-// The operator's console: navigation, login and pages.
+// The root of the operator's console: shows the login, the navigation and the chosen page.
 
 import { render } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";

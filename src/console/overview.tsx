@@ -1,6 +1,6 @@
-// The overview: whether the node is healthy, how close it is to its limits, and its recent load.
-// All of this is computed from one node's metrics. Also shows the cluster's nodes, and the recent
-// errors of the node that replies.
+// Overview page: whether the chosen node is healthy, how close it is to its limits, and its recent
+// load, all computed from the node's metrics. Also shows the cluster's nodes, and the recent errors
+// of the node that replies.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { MAX_ATTEMPTS } from "./api.ts";
@@ -42,9 +42,9 @@ interface Metrics {
 }
 
 /**
- * Reads the metrics while the console is open, even on its other pages. Behind a balancer, up to
- * `MAX_ATTEMPTS` calls are made until the chosen node replies. The metrics of the other nodes are
- * also kept.
+ * Reads the metrics while the console is open, even on its other pages. Behind a balancer, makes up
+ * to `MAX_ATTEMPTS` calls until the chosen node replies. Also stores the metrics of the other nodes
+ * that reply.
  */
 export function useMetrics(): Metrics {
   const api = useApi();
@@ -171,8 +171,8 @@ function VerdictBanner(props: {
 }
 
 /**
- * Returns the level of the verdict. A critical condition counts even if it is recent, because it
- * may be the reason for opening the page.
+ * Returns the level of the verdict. A critical condition is included even if it is recent, because
+ * it may be the reason why the operator opened the page.
  */
 function levelOf(reasons: Verdict["reasons"]): "bad" | "warn" | "watch" | "good" {
   if (reasons.some(({ severity }) => severity === "critical")) return "bad";

@@ -132,7 +132,7 @@ export function ErrorNote({ error }: { readonly error: Error | undefined }) {
   );
 }
 
-/** Note shown in place of a part of the page for which the manager lacks the permission. */
+/** Note that replaces a part of the page for which the manager lacks the permission. */
 export function Missing({
   permission,
   what,
@@ -147,7 +147,7 @@ export function Missing({
   );
 }
 
-/** Column header, with the definition of its figures. */
+/** Header of a column of figures, with a button that shows what they mean. */
 export function FigureHead({ label, help }: { readonly label: string; readonly help: string }) {
   return (
     <th class="right">

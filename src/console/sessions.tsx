@@ -334,7 +334,7 @@ function ClientText({ row }: { readonly row: SessionRow }) {
   );
 }
 
-/** Returns the last value that has not changed for `TYPING_MS`. */
+/** Returns the newest value that has stayed the same for `TYPING_MS` milliseconds. */
 function useDelayed<Value>(value: Value): Value {
   const [delayed, setDelayed] = useState(value);
   useEffect(() => {

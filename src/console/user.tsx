@@ -28,7 +28,7 @@ import {
 import { ClosedTable, KickButton } from "./sessions.tsx";
 
 const POLL_MS = 5000;
-/** Maximum number of conversations to show, and also of groups and of commands. */
+/** Maximum number of conversations that are shown. Also the maximum for groups and for commands. */
 const SHOWN = 50;
 
 export function User({ route }: { readonly route: Route }) {
@@ -143,7 +143,7 @@ function UserDetails({ uid }: { readonly uid: string }) {
   );
 }
 
-/** Shows the user's closed sessions on all nodes that a balancer reaches. */
+/** Shows the user's closed sessions on all nodes that can be reached through the balancer. */
 function WhyOffline({ uid }: { readonly uid: string }) {
   const api = useApi();
   const path = withQuery("/connz", { state: "closed", uid, limit: 20 });

@@ -1,6 +1,5 @@
-// The verdict on a node: evaluates the alerts' conditions on the metrics that the console has read.
-// A condition over a period can be evaluated only after the page has been open for the whole
-// period.
+// Evaluates the conditions of the alerts with the metrics that the console has read from a node. A
+// condition over a period can be evaluated only after the page has been open for the whole period.
 
 import { ALERTS, type AlertRule } from "../observe/alerts.ts";
 import {
@@ -36,7 +35,8 @@ export function verdictOn(nodeId: string, samples: readonly Sample[]): Verdict {
     for (const comparison of rule.when) {
       const { series, missingMs } = evaluate(comparison.figure, samples);
       const failing = series.find((each) => holds(comparison, each.value));
-      // A counter that has grown in part of the period has grown in the whole period.
+      // If the limit is 0, part of the period is enough: a counter that has grown in part of the
+      // period has also grown in the whole period.
       const isCertain = missingMs === 0 || comparison.than === 0;
       if (!isCertain || failing === undefined) {
         measuringMs = Math.max(measuringMs, missingMs);
@@ -55,8 +55,8 @@ export function verdictOn(nodeId: string, samples: readonly Sample[]): Verdict {
 }
 
 /**
- * Returns the time for which the comparison has held, in milliseconds. `Infinity` for a figure over
- * a period, so that it never counts as recent.
+ * Returns the time for which the comparison has held, in milliseconds, or `Infinity` for a figure
+ * over a period, because such a figure is never reported as recent.
  */
 function heldMs(comparison: Comparison, samples: readonly Sample[]): number {
   const { kind } = comparison.figure;
@@ -82,7 +82,7 @@ function holds({ is, than }: Comparison, value: number): boolean {
 
 interface Result {
   readonly series: readonly Series[];
-  /** Length of the part of the period that the samples do not cover yet, in milliseconds. */
+  /** Length of that part of the period that the samples do not cover yet, in milliseconds. */
   readonly missingMs: number;
 }
 
@@ -122,7 +122,10 @@ function windowOf(samples: readonly Sample[], minutes: number) {
   return { from, missingMs: Math.max(0, spanMs - openMs) };
 }
 
-/** Maximum period: the 15 minutes of metrics that are kept, minus the time between two samples. */
+/**
+ * Maximum period in minutes. The console keeps the metrics of 15 minutes, but the oldest sample may
+ * be somewhat newer than that.
+ */
 const MAX_MINUTES = 14;
 
 function changes(
