@@ -1,5 +1,5 @@
-// A user's device: an SDK client, and the state that the page shows. All its actions are calls to
-// `jindou-client`.
+// A user's device: an SDK client, and the state that the page shows. All actions of the device are
+// calls to `jindou-client`.
 
 import type { ChannelRef, ClientEvents, ReceivedMessage, Status } from "jindou-client";
 import { connect, group, person } from "jindou-client";
@@ -20,7 +20,7 @@ interface Draft {
 class Thread {
   messages: readonly ReceivedMessage[] = [];
   drafts: readonly Draft[] = [];
-  /** True if the history has older messages and they are not being loaded. */
+  /** True if the history has older messages and no call is loading them. */
   hasOlder = false;
   unread = 0;
 

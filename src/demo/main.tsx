@@ -1,5 +1,6 @@
-// The demo: two users side by side, each with their own clients. When the page is closed, its
-// tokens and its group are removed if the browser still sends the calls. Its messages expire later.
+// The demo: two users side by side, each with their own clients. When the page is closed, it
+// removes its tokens and its group, unless the browser no longer sends these calls. Its messages
+// expire later.
 
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";

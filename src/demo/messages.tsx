@@ -5,7 +5,7 @@ import type { ReceivedMessage } from "jindou-client";
 import { useEffect, useLayoutEffect, useMemo, useReducer, useRef } from "preact/hooks";
 import type { Device } from "./device.ts";
 
-/** Distance from the top, in pixels, at which older messages are read. */
+/** Distance from the top, in pixels, below which older messages are loaded. */
 const NEAR_TOP = 120;
 const clock = (ms: number) => new Date(ms).toLocaleTimeString([], { timeStyle: "short" });
 

@@ -1,5 +1,5 @@
-// The network of one user, which a switch can cut. The SDK opens its sockets with the class that
-// the app passes to it. The sockets of this class fail when the network is cut.
+// The network of one user, which a switch can cut. The SDK opens its sockets with a class that the
+// app passes to it. The sockets of the class in this file fail when the network is cut.
 
 import type { SocketConstructor, SocketLike } from "jindou-client";
 

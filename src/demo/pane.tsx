@@ -13,7 +13,7 @@ export function Pane(seat: Seat) {
   const start = () => new Device(seat, network, () => redraw(undefined));
   const [devices, setDevices] = useState(() => [start()]);
   const [shown, setShown] = useState(0);
-  const device = devices[shown] as Device; // `shown` is an index of the list
+  const device = devices[shown] as Device; // `shown` is a valid index
   const { status, kicked, problem } = device;
   const { name } = seat.user;
   const hasNext = devices.length > shown + 1;
