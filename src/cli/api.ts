@@ -1,5 +1,5 @@
-// Calls the HTTP API of a running node. State: the credential, and the access token from a login
-// with a manager's password.
+// Calls the HTTP API of a running node. Owns the access token from a login with a manager's
+// password.
 
 import { request } from "node:http";
 import { request as requestWithTls } from "node:https";
@@ -59,7 +59,7 @@ export class Api {
     }).catch((error: unknown) => {
       throw new CommandError(noAnswer(this.url, error), NO_ANSWER);
     });
-    if (status === 401 && text === "") return { status, body: {} }; // in the `wukongim` dialect
+    if (status === 401 && text === "") return { status, body: {} }; // from the `wukongim` dialect
     const reply = parseReply(text);
     if (reply === undefined)
       throw new CommandError(
@@ -132,8 +132,9 @@ function exchange(
 type Headers = Readonly<Record<string, string>>;
 
 /**
- * Returns an account whose password is configured in plain text: the first such manager, or `admin`
- * if no managers are configured. Returns `undefined` if there is no such account.
+ * Returns an account whose password is configured in plain text: the first manager with such a
+ * password, or `admin` if no managers are configured. Returns `undefined` if there is no such
+ * account.
  */
 function accountOf({ admin, managers }: ApiConfig): Account | undefined {
   if (managers.length > 0) return managers.find(({ password }) => password !== "");
@@ -189,7 +190,10 @@ function parseReply(text: string): ApiReply["body"] | undefined {
   }
 }
 
-/** Messages for failed connections, by error code. The first matching pattern is used. */
+/**
+ * Messages for failed connections, by a pattern of the error code. The first matching pattern is
+ * used.
+ */
 const REASONS: readonly (readonly [RegExp, (place: string, code: string) => string])[] = [
   [
     /ECONNREFUSED/,

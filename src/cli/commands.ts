@@ -25,7 +25,7 @@ export async function health(api: Api, output: Output): Promise<void> {
     return;
   }
   const reason = String(body.error ?? body.msg ?? `it responds with status ${status}`);
-  // A server that is not Jindou has no such path.
+  // A server that is not Jindou has no path `/readyz`.
   if (status !== 503)
     throw new CommandError(
       `${origin} is not the API of Jindou: ${reason}. Name the API with --api.`,

@@ -18,13 +18,17 @@ interface SourceSettings {
 }
 
 /**
- * Reads a server and reports what it has. Rejects with an error named SourceError if a call fails.
+ * Function that reads a server and reports what it has. Rejects with an error named SourceError if
+ * a call fails.
  */
 export type SurveySource = (
   options: SourceSettings & { note(line: string): void },
 ) => Promise<{ readonly lines: readonly string[]; readonly json: object }>;
 
-/** Copies a server into a node. Rejects with an error named SourceError if a call fails. */
+/**
+ * Function that copies a server's data to a node. Rejects with an error named SourceError if a call
+ * fails.
+ */
 export type CopySource = (options: {
   readonly source: SourceSettings;
   readonly target: { readonly url: URL; readonly token: string };

@@ -23,7 +23,7 @@ interface RunPorts {
   readonly switchStopped: (config: Config, isOn: boolean) => Promise<string | undefined>;
 }
 
-/** Runs a client command. Throws a CommandError or a ConfigError. */
+/** Runs a command that calls a running server. Throws a CommandError or a ConfigError. */
 export async function runClientCommand(
   command: ClientCommand,
   argv: readonly string[],

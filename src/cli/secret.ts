@@ -7,7 +7,8 @@ import { CommandError, INVALID, usageError } from "./command-error.ts";
 export type Env = Readonly<Record<string, string | undefined>>;
 
 /**
- * Returns the secret, or `undefined` if it is not set. Throws a CommandError if it cannot be read.
+ * Returns the secret, or `undefined` if it is not set. Throws a CommandError if the secret is
+ * invalid or its file cannot be read.
  */
 export function secretOf(env: Env, name: string): string | undefined {
   const file = env[`${name}_FILE`] ?? "";

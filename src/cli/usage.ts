@@ -1,5 +1,5 @@
-// One table with the arguments and the help of the commands that call a running server. Only pure
-// functions.
+// One table with the arguments and the help of the commands that call a running server. Contains
+// only pure functions.
 
 import { parseArgs } from "node:util";
 import type { ClientCommand } from "../config/help.ts";
@@ -8,7 +8,7 @@ import { nearest } from "../lib/nearest.ts";
 import { usageError } from "./command-error.ts";
 
 interface Flag {
-  /** Placeholder for the value in the help. Absent if the flag takes no value. */
+  /** Placeholder for the flag's value in the help. Absent if the flag takes no value. */
   readonly value?: string;
   readonly text: string;
 }
@@ -164,7 +164,7 @@ ${TARGET_TOKEN_ENV} in the same way.`;
 const IMPORT_EXITS =
   "Exit codes: 0 success, 1 a server cannot be called or the two sides differ, 2 invalid arguments\nor settings.";
 
-/** Matches the names of flags that users may try to pass a credential with. */
+/** Matches the names of flags with which users may try to pass a credential. */
 const SECRET_FLAGS = /token|password|secret|credential/i;
 
 export interface Arguments {

@@ -36,7 +36,7 @@ export async function watch(args: Arguments, ports: WatchPorts): Promise<void> {
   const ended = deferred<void>();
   stopping.addEventListener("abort", () => ended.resolve());
   const session = await Promise.race([sessionOf(args, ports), ended.promise]);
-  if (session === undefined) return; // stopped while the API did not respond
+  if (session === undefined) return; // stopped before the API responded
   const client = connect(session);
   try {
     reportConnection(client, { url: session.url, ended, output });
@@ -48,8 +48,8 @@ export async function watch(args: Arguments, ports: WatchPorts): Promise<void> {
 }
 
 /**
- * Returns the address and the credential of the session. Registers a token if no token is
- * configured.
+ * Returns the address and the credential of the session. Registers a new token if the environment
+ * contains no token.
  */
 async function sessionOf(args: Arguments, ports: WatchPorts) {
   const { flags } = args;
