@@ -1,6 +1,7 @@
 // The package `jindou-server` for backends on Node.js. The exports of this file are its public
 // interface. A failed call is repeated if it has certainly changed nothing, or if repeating it is
-// harmless: a repeated message has the same client_msg_no, and a repeated event the same id.
+// harmless. For example, a repeated message has the same client_msg_no, and a repeated event has
+// the same id.
 
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -40,9 +41,9 @@ interface Call {
 /** Statuses after which a repeated call may succeed. */
 const RETRYABLE: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 /**
- * Codes of retryable errors with which a call is refused before it begins. After the other errors,
- * and without a reply from the broker, the call may have succeeded: `overloaded`, for example, may
- * come from the announcement of a change that is already stored.
+ * Codes of retryable errors with which a call is refused before it begins. After any other
+ * retryable error, and without a reply from the broker, the call may have succeeded: `overloaded`,
+ * for example, may come from the announcement of a change that is already stored.
  */
 const REFUSED_AT_ONCE: ReadonlySet<string> = new Set(["rate_limited", "importing"]);
 /**
@@ -63,8 +64,8 @@ const NOT_REPEATABLE: ReadonlySet<keyof Operations> = new Set([
 const FIRST_DELAY_MS = 200;
 const MAX_DELAY_MS = 5000;
 /**
- * Longest wait that the broker may request (`Retry-After`). If it requests a longer one, the call
- * fails at once.
+ * Longest wait that the broker may request with `Retry-After`. If the broker requests a longer
+ * wait, the call fails at once.
  */
 const MAX_WAIT_MS = 10_000;
 

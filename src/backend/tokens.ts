@@ -12,16 +12,16 @@ import {
 export interface TokenClaims {
   /** User who may log in with the token. */
   readonly uid: string;
-  /** Device flag: 0 app, 1 web, 2 desktop. Default: any. */
+  /** Device flag: 0 app, 1 web, 2 desktop. Default: the token is valid for every flag. */
   readonly deviceFlag?: 0 | 1 | 2 | undefined;
-  /** 0 secondary, 1 main. Default: the broker's `auth.jwt.deviceLevelDefault`. */
+  /** Device level: 0 secondary, 1 main. Default: the broker's `auth.jwt.deviceLevelDefault`. */
   readonly deviceLevel?: 0 | 1 | undefined;
   readonly deviceId?: string | undefined;
   /** Seconds until the token expires. Default: 600. */
   readonly expiresInS?: number | undefined;
   readonly issuer?: string | undefined;
   readonly audience?: string | undefined;
-  /** Further claims. */
+  /** Further claims. Claims that the other fields set, such as `exp`, are ignored here. */
   readonly claims?: Readonly<Record<string, unknown>> | undefined;
 }
 
@@ -34,7 +34,7 @@ export type TokenAlgorithm =
 
 export interface TokenKey {
   readonly algorithm: TokenAlgorithm;
-  /** Secret of at least 32 bytes (HS…), or private key in PEM form. */
+  /** For an HS algorithm, a secret of at least 32 bytes. Otherwise, a private key in PEM form. */
   readonly key: string | Uint8Array | KeyObject;
   /** Key id (`kid`), if the broker has several keys. */
   readonly keyId?: string | undefined;
@@ -93,7 +93,7 @@ function privateKeyOf(key: TokenKey["key"]): KeyObject {
 }
 
 /**
- * Throws a `TypeError` if the key does not fit the algorithm. Node.js might sign with it anyway,
+ * Throws a `TypeError` if the key does not fit the algorithm. Node.js might sign with such a key,
  * but the broker would refuse the token.
  */
 function assertFits(algorithm: TokenAlgorithm, key: KeyObject): void {

@@ -1,5 +1,5 @@
 // Verifies webhooks that are signed according to Standard Webhooks: HMAC-SHA256 of the id, the time
-// and the body. During a secret rotation, the header has one signature for each secret.
+// and the body. During a secret rotation, the signature header has one signature for each secret.
 
 import { createHmac, timingSafeEqual } from "node:crypto";
 
@@ -34,10 +34,10 @@ const SECRET_PREFIX = "whsec_";
 const VERSION = "v1";
 
 /**
- * Verifies a webhook and returns its parsed body. `body` is the body exactly as it was received:
- * JSON that was parsed and serialized again may have a different signature. `secrets` is one secret
- * (`whsec_…`) or, during a rotation, several. Throws `WebhookError`, or `TypeError` if a secret is
- * invalid.
+ * Verifies a webhook and returns its parsed body. `body` must be exactly the body that was
+ * received, because JSON that was parsed and serialized again may have a different signature.
+ * `secrets` is one secret (`whsec_…`) or, during a rotation, several. Throws `WebhookError`, or
+ * `TypeError` if a secret is invalid.
  */
 export function verifyWebhook(
   body: string | Uint8Array,
