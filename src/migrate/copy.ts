@@ -1,6 +1,7 @@
-// One migration attempt. It copies the rows of each table page by page, and saves a watermark in
-// Redis after each page. Then it reads the folder and Redis again and compares them. The next
-// attempt resumes at the watermark, or at the beginning if the comparison found differences.
+// One migration attempt. It copies the rows of the folder's tables page by page, and saves a
+// watermark in Redis after each page. Then it reads the folder and Redis again and compares them.
+// The next attempt resumes at the watermark, or at the beginning if the comparison found
+// differences.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { MoveSource } from "../store/embedded/export.ts";

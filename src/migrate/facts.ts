@@ -14,7 +14,7 @@ export interface Fact {
   readonly key: string;
   readonly how: "HSET" | "SADD" | "ZADD" | "LT" | "SET" | "XADD" | "XNEW";
   readonly items: readonly Arg[];
-  /** Minimum time in milliseconds until the key expires. 0 means that it does not expire. */
+  /** Minimum time until the key expires, in milliseconds. 0 means that the fact sets no expiry. */
   readonly keepMs: number;
 }
 
@@ -33,7 +33,8 @@ export interface MoveContext {
 }
 
 /**
- * Time for which a key is kept after its value expires, because the machines' clocks may differ.
+ * Time for which a key is kept after its value expires, in milliseconds. The clocks of the machines
+ * may differ by less than this time.
  */
 export const SPACE_MS = 60_000;
 
@@ -192,8 +193,8 @@ export class MoveCounts {
   readonly #allowed = new Map<CountedKind, number>();
   readonly #stored = new Map<CountedKind, number>();
   /**
-   * Last counted key of each kind. A key's rows are consecutive, so a comparison with this key
-   * prevents counting a key twice.
+   * Last counted key of each kind. The rows of one key are consecutive, so a comparison with this
+   * key prevents that a key is counted twice.
    */
   readonly #lastKey = new Map<CountedKind, string>();
 

@@ -1,6 +1,6 @@
-// The migration lease. At most one process holds it, and it expires two seconds after the last
-// renewal. The timer must not acquire a lost lease again, because another process may have held the
-// lease in the meantime.
+// The migration lease. At most one process holds the lease, and the lease expires two seconds after
+// its last renewal. The renewal timer must not acquire a lost lease again, because another process
+// may have held the lease in the meantime.
 
 import { randomUUID } from "node:crypto";
 import { BrokerError } from "../broker/errors.ts";
@@ -88,7 +88,7 @@ export class Lease {
   /** Stops the renewals, and releases the lease if this is safe. Otherwise, the lease expires. */
   async release(): Promise<void> {
     clearInterval(this.#timer);
-    this.#renewedAtMs = Number.NEGATIVE_INFINITY; // no write may start from now on
+    this.#renewedAtMs = Number.NEGATIVE_INFINITY; // no further write may start
     if (this.#mayBeWriting) return;
     await this.#callScript(0, "keep").catch(() => false); // if the call fails, the lease expires
   }

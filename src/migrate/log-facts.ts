@@ -1,4 +1,5 @@
-// Builds the facts for logs. `store/redis/library/logs.lua` describes the keys. Pure functions.
+// Builds the facts for logs. `store/redis/library/logs.lua` describes the keys. Contains only pure
+// functions.
 
 import { framesIn, type LogOffset } from "../broker/log-frame.ts";
 import type { Arg } from "../redis/script.ts";

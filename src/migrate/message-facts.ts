@@ -1,6 +1,6 @@
 // Builds the facts for messages, streams, channel heads, dedupe records and commands.
 // `store/redis/ports.ts` describes the key layout, and `store/redis/library/logs.lua` the layout of
-// a stream's log. Pure functions.
+// a stream's log. Contains only pure functions.
 
 import { bucketOf, framesIn, recordCount } from "../broker/log-frame.ts";
 import {
@@ -29,7 +29,7 @@ import { producerFacts, stateItems } from "./log-facts.ts";
 
 const NO_TEXT = streamPayload("");
 const SEQ_DIGITS = 15;
-/** Age above which a stream's end is not migrated. */
+/** Age above which a stream's end is not migrated, in milliseconds. */
 const MAX_AWAY_MS = 7 * 86_400_000;
 
 function sweepFact(
@@ -148,7 +148,7 @@ export function copyFacts(
     readonly isFirst: boolean;
     /** User who sent the copy, or "" if a backend sent it. */
     readonly sender: string;
-    /** True if some copies in the inbox were sent by users. */
+    /** True if the inbox contains copies that users sent. */
     readonly isListed: boolean;
     /**
      * True if the event feed is on. An expired copy is then migrated, because its event may not

@@ -96,8 +96,8 @@ export class Migration {
   };
   #tryCount = 0;
   /**
-   * True if a record has ever been read. If Redis later loses the record, this process keeps
-   * waiting.
+   * True if this process has ever read a record. If Redis later loses the record, the process
+   * continues to wait.
    */
   #isAwaited = false;
   #stuck: StuckMoveError | undefined;

@@ -44,7 +44,8 @@ export interface MoveRecord {
   /** Differences that the last comparison found, or "" if there are none. */
   readonly differing: string;
   /**
-   * Error of the last attempt, "" if that attempt did not fail. Reset when the next attempt starts.
+   * Error of the last attempt, or "" if that attempt did not fail. Reset to "" when the next
+   * attempt starts.
    */
   readonly lastErr: string;
   readonly tries: number;
@@ -52,8 +53,8 @@ export interface MoveRecord {
 }
 
 /**
- * Thrown if Redis still differs from the folder in the same way after a second copy. Retrying
- * cannot help.
+ * Error that is thrown if Redis still differs from the folder in the same way after a second copy.
+ * Retrying cannot help.
  */
 export class StuckMoveError extends BrokerError {
   readonly beganAtMs: number;
@@ -173,8 +174,8 @@ export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
 }
 
 /**
- * Waits until every registered node has sent no heartbeat for its `cluster.deadAfterMs`, and
- * returns the nodes' last heartbeats. Throws `internal` if a node sends another heartbeat.
+ * Waits until no registered node has sent a heartbeat for its `cluster.deadAfterMs`, and returns
+ * the nodes' last heartbeats. Throws `internal` if a node sends another heartbeat.
  */
 async function watchNodes({
   link,

@@ -65,13 +65,16 @@ export interface MoveTable {
   readonly step: MoveStep;
   readonly total: number;
   /**
-   * Yields the rows after the watermark `at` ("" for all rows). The iteration may take any number
-   * of turns of the event loop. Throws `internal` if the data cannot be read.
+   * Yields the rows after the watermark `at` ("" for all rows). The caller may continue the
+   * iteration in later turns of the event loop. Throws `internal` if the data cannot be read.
    */
   rows(at: string): Iterable<MoveRow>;
 }
 
-/** Entry time for migrated groups in a user's index. The folder does not store the real times. */
+/**
+ * Time at which a migrated group was added to a user's index of groups. The folder does not store
+ * the real time.
+ */
 const ENTERED = "0";
 const GROUP_VERSION = 2;
 /** Score in `online` of a user whose sessions no node has checked yet. */
@@ -354,8 +357,8 @@ function messageTables(source: folder.MoveSource, context: MoveContext): readonl
       ["message", "positions"],
       tables.positions,
       ({ key: [uid, channel], value }) => {
-        // A power failure may have removed the channel. Its seqs will be reused, so the position
-        // would be wrong.
+        // A power failure may have removed the channel. The channel's seqs will be reused, so the
+        // position would be wrong.
         if (tables.heads.get(channel) === undefined) return {};
         const position = fieldsOf(value).slice(0, 4).map(Number).join(" ");
         const key = keys.channel("positions", channel);

@@ -1,4 +1,4 @@
--- Acquires, renews or releases the migration lease, which one process holds at a time.
+-- Acquires, renews or releases the migration lease. Only one process holds the lease at a time.
 --
 -- ARGV  token  of the process
 --       ttl    time until the lease expires (ms; 0: release it)
