@@ -139,8 +139,8 @@ export interface StreamTarget {
  */
 export interface LiveStream extends AsyncIterable<string> {
   /**
-   * Returns the current state of the stream, or an empty active stream before the first reply.
-   * Returns the same object until the stream changes.
+   * Returns the current state of the stream, or an empty active stream before the server's first
+   * reply. Returns the same object until the stream changes.
    */
   readonly snapshot: () => Stream;
   /**
@@ -308,7 +308,7 @@ export interface HistoryResult {
   readonly more: boolean;
 }
 
-/** The app's position in a channel: the newest message that it has. */
+/** The app's position in a channel: the newest message that the app has. */
 export interface Cursor {
   readonly channel: ChannelRef;
   readonly lastSeq: number;

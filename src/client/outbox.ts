@@ -60,7 +60,7 @@ export class Outbox {
   readonly #suspects = new Set<QueuedMessage>();
   #connection: Connection | undefined;
   #closed: JindouError | undefined;
-  /** Runs after a `rate_limited` refusal. Nothing is sent while it runs. */
+  /** Timer that a `rate_limited` refusal starts. Nothing is sent while the timer runs. */
   readonly #rateLimit = new Timer(() => this.#sendReady());
 
   constructor(ports: OutboxPorts) {

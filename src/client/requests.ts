@@ -147,7 +147,7 @@ export class Background {
   #queue: Deferred<void>[] = [];
   #inFlight = 0;
   #sent = 0;
-  /** Resolves when the connection is lost. */
+  /** Promise that resolves when the connection is lost. */
   #lost = deferred<void>();
   readonly #pause = new Timer(() => this.#sendNext());
 

@@ -56,8 +56,8 @@ export class Sequencer {
   #lastId: number;
   #headSeq = 0;
   /**
-   * Ids of own messages by seq. Contains messages after the cursor, and messages that reuse an
-   * earlier seq.
+   * Ids of acknowledged messages that this client sent, by seq. Contains only messages after the
+   * cursor and messages that reuse an earlier seq.
    */
   readonly #ownIds = new Map<number, number>();
   readonly #buffer = new Map<number, Message>();

@@ -30,7 +30,7 @@ export class Visibility {
 
   #send(): void {
     this.#ports.send(this.#isForeground).catch(async (error: JindouError) => {
-      // Without a connection, `opened` sends the state.
+      // If the connection was lost, `opened` sends the state later.
       if (!error.retry || isConnectionLost(error)) return;
       await sleep(error.retryAfterMs || RETRY_MS);
       this.#send();

@@ -28,7 +28,7 @@ interface WechatSocketTask {
 const ABNORMAL_CLOSURE = 1006;
 const NORMAL_CLOSURE = 1000;
 
-/** Returns a class for the option `webSocket`: `webSocket: wechatSocket(wx)`. */
+/** Returns a class to pass to `connect` in the option `webSocket`. */
 export function wechatSocket(wx: WechatApi): SocketConstructor {
   return class implements SocketLike {
     binaryType = "arraybuffer";
