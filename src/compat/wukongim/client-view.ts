@@ -20,9 +20,9 @@ export const RECEIPT_BIT = 0x80;
 export const SIGNAL_BIT = 0x20;
 
 /**
- * Returns an event as clients receive it, or `undefined` if it is not pushed. Content, and a start
- * or an end without its own id, have the stream's `clientMsgNo` as their id [decisions: Event id].
- * Events of `/message/event` are converted by stream-lane.ts.
+ * Returns an event as clients receive it, or `undefined` if it is not pushed. Content events, and
+ * start and end events without an id of their own, have the stream's `clientMsgNo` as their id
+ * [decisions: Event id]. Events of `/message/event` are converted by stream-lane.ts.
  */
 export function clientEvent(event: ChannelEvent): ClientEvent | undefined {
   const { type, timestampMs, data, clientMsgNo, eventId, hasGivenId } = event;

@@ -82,8 +82,8 @@ class ChannelNames {
 }
 
 /**
- * Returns the longest entry at `at` that names a known channel. `firstEnd` is the index in `ends`
- * of the first end at or after `at`.
+ * Returns the longest entry that begins at `at` and whose channel is in `names`. `firstEnd` is the
+ * index in `ends` of the first end at or after `at`.
  */
 function longestEntry(
   input: {

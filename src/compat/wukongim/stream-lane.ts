@@ -74,8 +74,9 @@ export function isMessageStream({ startId }: Pick<StreamSnapshot, "startId">): b
 }
 
 /**
- * Returns the stream of an imported message in the form of a closed stream of `/message/event`, or
- * `undefined` if the message was not a stream. The import has put the text into the payload.
+ * Returns the stream of an imported message as if `/message/event` had written and closed it, or
+ * `undefined` if the message was not a stream. The import has put the stream's text into the
+ * payload.
  */
 export function importedStream(message: Message): StreamSnapshot | undefined {
   const { sourceId, passthrough, payload } = message;
