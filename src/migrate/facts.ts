@@ -33,8 +33,8 @@ export interface MoveContext {
 }
 
 /**
- * Time for which a key is kept after its value expires, in milliseconds. The clocks of the machines
- * may differ by less than this time.
+ * Time for which a key is kept after its value expires, in milliseconds. It allows for differences
+ * between the clocks of the machines.
  */
 export const SPACE_MS = 60_000;
 
@@ -194,7 +194,7 @@ export class MoveCounts {
   readonly #stored = new Map<CountedKind, number>();
   /**
    * Last counted key of each kind. The rows of one key are consecutive, so a comparison with this
-   * key prevents that a key is counted twice.
+   * key prevents a key from being counted twice.
    */
   readonly #lastKey = new Map<CountedKind, string>();
 

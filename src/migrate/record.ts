@@ -174,8 +174,8 @@ export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
 }
 
 /**
- * Waits until no registered node has sent a heartbeat for its `cluster.deadAfterMs`, and returns
- * the nodes' last heartbeats. Throws `internal` if a node sends another heartbeat.
+ * Waits until every registered node has been silent for its `cluster.deadAfterMs`, and returns the
+ * nodes' last heartbeats. Throws `internal` if a node sends another heartbeat.
  */
 async function watchNodes({
   link,

@@ -201,7 +201,7 @@ function channelTables(
   { link: { keys } }: MoveContext,
 ): readonly MoveTable[] {
   /**
-   * Creates a table whose rows add a uid to some of a channel's SETs, one for each bit that is set.
+   * Creates a table. Each row adds a uid to those SETs of a channel whose bits are set in the row.
    */
   const uidTable = (
     name: "members" | "lists",
