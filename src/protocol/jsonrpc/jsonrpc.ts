@@ -45,7 +45,10 @@ const SUBPROTOCOL = "jindou.jsonrpc.v1";
  * sent.
  */
 const MAX_ID_LENGTH = 128;
-/** Maximum number of values in a request. The longest list, a list of users, has 10,000 values. */
+/**
+ * Maximum number of values in a request. A list of uids or seqs has at most 1000 values, but a
+ * payload that is an object may have more.
+ */
 const MAX_VALUES = 20_000;
 const TOO_MANY_VALUES = `A request or batch must have at most ${MAX_VALUES} values`;
 
