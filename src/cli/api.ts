@@ -41,8 +41,8 @@ export class Api {
   }
 
   /**
-   * Returns the body of the reply. After a 401, logs in if a manager's password is configured, and
-   * repeats the call. Throws a CommandError if the call fails.
+   * Returns the body of the reply. After a 401, logs in and repeats the call if a manager's
+   * password is configured but no API token. Throws a CommandError if the call fails.
    */
   async call(path: string, body?: unknown): Promise<ApiReply["body"]> {
     let reply = await this.request(path, body);
@@ -51,7 +51,10 @@ export class Api {
     throw new CommandError(this.#refusal(reply), FAILED);
   }
 
-  /** Returns the reply, whatever its status. Throws a CommandError if there is no reply. */
+  /**
+   * Returns the reply, whatever its status. Throws a CommandError if there is no reply or the reply
+   * is not JSON.
+   */
   async request(path: string, body?: unknown): Promise<ApiReply> {
     const { status, text } = await exchange(new URL(path.slice(1), this.url), {
       body: body === undefined ? undefined : JSON.stringify(body),
