@@ -110,7 +110,7 @@ export interface Stream {
   /** `active`, or how the stream ended: `closed`, `cancelled` or `interrupted`. */
   readonly state: StreamState;
   readonly text: string;
-  /** Index of the next event of the stream. After the end, the number of its events. */
+  /** Index of the next event of the stream. If the stream has ended, the number of its events. */
   readonly nextIndex: number;
   /** Data of the event that started the stream. */
   readonly startData: string;
@@ -205,8 +205,8 @@ export interface RecordStreamOptions {
   readonly contentType?: string | undefined;
   /**
    * Name of this writer. Only one writer can use a name at a time: the writer opened last fences
-   * off the others. With a name, an append is repeated until it is acknowledged, and is stored only
-   * once.
+   * off the others. If a name is set, an append is repeated until it is acknowledged, and is stored
+   * only once.
    */
   readonly producer?: string | undefined;
 }
@@ -435,8 +435,8 @@ export interface Client {
   cancel(target: StreamTarget): Promise<StreamState>;
   /**
    * Returns one page of the user's conversations. `limit` is from 1 to 500 (default 100). `cursor`
-   * is the cursor that the previous page returned. With `sinceMs`, only conversations that changed
-   * at this time or later are returned.
+   * is the cursor that the previous page returned. If `sinceMs` is set, only conversations that
+   * changed at this time or later are returned.
    */
   conversations(
     page?:

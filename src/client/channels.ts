@@ -34,7 +34,7 @@ export class Channels {
    * instead of times, because the server's clock may be set back.
    */
   #sinceId: number | undefined;
-  /** True while the client looks for missed messages. New sequencers then buffer messages. */
+  /** True while the client looks for missed messages. Meanwhile, new sequencers buffer messages. */
   #isCatchingUp = false;
   #epoch = 0;
 

@@ -39,9 +39,9 @@ export type Request<K extends RequestKind> = Omit<
 export type ReplyTo<K extends RequestKind> = Extract<Reply, { readonly kind: ReplyKinds[K] }>;
 
 /**
- * Sends a request and resolves with the reply. `seen` is called with the reply before any later
- * push is handled. When the promise resolves, later pushes may already have been handled. Rejects
- * with a JindouError.
+ * Function that sends a request and resolves with the reply. `seen` is called with the reply before
+ * any later push is handled. When the promise resolves, later pushes may already have been handled.
+ * Rejects with a JindouError.
  */
 export type RequestFunction = <K extends RequestKind>(
   request: Request<K>,

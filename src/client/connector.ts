@@ -31,13 +31,13 @@ interface ConnectorPorts {
 }
 
 /**
- * Duration after which a session counts as stable. The reconnect delay is reset when a stable
+ * Duration after which a session is treated as stable. The reconnect delay is reset when a stable
  * session is lost.
  */
 const STABLE_MS = 2000;
 /** Close codes that may mean that a frame was too large for the server. */
 const MAYBE_TOO_LARGE: readonly number[] = [1006, 1009];
-/** Maximum number of channels in CONNECT that a server accepts by default. */
+/** Maximum number of channels that a server accepts in CONNECT by default. */
 const MAX_RESUME_CHANNELS = 1000;
 /** Frame size limit that is assumed until CONNACK reports the server's limit. */
 const MAX_FRAME_BYTES = 128 * 1024;
@@ -102,8 +102,8 @@ export class Connector {
   /** Token of the session, or of the first CONNECT that may have opened it. */
   #sessionToken: string | undefined;
   /**
-   * The first token from the app's token function that the server refused, and how that attempt
-   * ended. Reset to `undefined` when a session opens.
+   * The first token that the server refused since the last open session, and how the attempt with
+   * it ended. Only set if the app passed a token function.
    */
   #refused: { readonly token: string; readonly end: ConnectionEnd } | undefined;
 

@@ -1,5 +1,5 @@
-// The state of one stream that the client follows, and its readers. Makes no requests: streams.ts
-// passes in the snapshots and events.
+// The state of one stream that the client follows, and the readers of the stream's text. Makes no
+// requests: streams.ts passes in the snapshots and events.
 
 import type { ChannelEvent, StreamNote, StreamPlace, StreamSnapshot } from "../broker/model.ts";
 import { STREAM_CONTENT, STREAM_END } from "../broker/model.ts";

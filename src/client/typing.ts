@@ -18,7 +18,7 @@ const TYPE = "typing";
 const STOP = "stop";
 /** Minimum time between two of this user's events in one channel. */
 const REPEAT_MS = 3000;
-/** Time without an event after which a user is no longer typing. */
+/** Time without an event after which a user is treated as no longer typing. */
 const TIMEOUT_MS = 6000;
 const MAX_CHANNELS = 1000;
 /** Maximum number of users who are typing at the same time. Further users are ignored. */
