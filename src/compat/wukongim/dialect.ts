@@ -480,8 +480,8 @@ function sendRow(
       if (channel_id !== undefined && channel_type !== undefined) {
         if (isStream === 1) return events.begin({ ...body, channel_id, channel_type });
         const valid = subscribers?.filter(isId) ?? [];
-        // A list without a valid uid is kept, so that it is rejected. If it were removed, all
-        // members would get the command.
+        // A list without a valid uid is passed on unchanged, so that it is rejected. If the list
+        // were removed, all members would get the command.
         const recipients = valid.length > 0 ? { subscribers: valid } : {};
         return send({ ...body, ...recipients, channel_id, channel_type });
       }

@@ -1,6 +1,7 @@
 // Calls of WuKongIM 2.2.4 and later that stream text. `/message/send` with `is_stream` begins a
-// stream, `/message/event` adds text and ends it, and `/message/eventsync` reads its stored events.
-// Owns the senders and message ids of recently used streams, so that events may omit `from_uid`.
+// stream, `/message/event` adds text to the stream or ends it, and `/message/eventsync` reads its
+// stored events. Owns the senders and message ids of recently used streams, so that events may omit
+// `from_uid`.
 
 import { randomUUID } from "node:crypto";
 import type { Static } from "typebox";

@@ -1,5 +1,5 @@
-// Converts a stream of `/message/event` to WuKongIM's format: its events for clients, and the state
-// of its lane for backends. In WuKongIM, a message can have several texts, called lanes
+// Converts a stream of `/message/event` to WuKongIM's format: the stream's events for clients, and
+// the state of its lane for backends. In WuKongIM, a message can have several texts, called lanes
 // (`event_key`). Jindou has only the `main` lane. Contains only pure functions.
 
 import {
@@ -277,8 +277,8 @@ interface StoredEvent {
 }
 
 /**
- * Returns the stored events of a stream that has ended: its end and its completion. Returns an
- * empty list while the stream is open.
+ * Returns the two stored events of a stream that has ended: the end of the `main` lane, and the
+ * completion of the message. Returns an empty list while the stream is open.
  */
 export function storedEvents(stream: StreamSnapshot): readonly StoredEvent[] {
   if (stream.state === "active") return [];

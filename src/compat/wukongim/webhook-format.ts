@@ -51,8 +51,8 @@ function requestOf(event: string, body: unknown): FormattedRequest {
 }
 
 /**
- * Returns the `msg.offline` request for one message. Each page contains some of the message's
- * users.
+ * Returns the `msg.offline` request for one message. Each event in `pages` contains some of the
+ * message's users.
  */
 function offlineRequest(
   first: WebhookEvent,

@@ -679,7 +679,7 @@ function* inBodies(lines: readonly MessageLine[]): Generator<readonly MessageLin
 }
 
 /**
- * Returns the channel from the user's point of view, or `undefined` if Jindou cannot have such a
+ * Returns the channel from the user's point of view, or `undefined` if Jindou does not support the
  * channel.
  */
 function seenBy(uid: string, storedId: string, type: number) {
@@ -709,7 +709,10 @@ class Lines {
   #bytes = 0;
   #stored = 0;
   #unchanged = 0;
-  /** Bodies are sent one at a time, because a line may depend on an earlier one. */
+  /**
+   * Promise of the last body. Bodies are sent one at a time, because a line may depend on an
+   * earlier line.
+   */
   #sending: Promise<unknown> = Promise.resolve();
 
   /**
