@@ -62,7 +62,7 @@ function readConnect({ params, ref, limits }: MethodInput): Operation {
   };
 }
 
-/** Reads the user, the credential and the device of a connect in either form. */
+/** Reads the user, the credential and the device of a connect in the extended or the plain form. */
 export function readDevice(params: Params) {
   return {
     uid: params.id("uid"),
@@ -117,7 +117,8 @@ function readSend({ params, ref, limits }: MethodInput): Operation {
 }
 
 /**
- * Reads the fields of a send in either form. `absent` contains the default for a missing `redDot`.
+ * Reads the fields of a send in the extended or the plain form. `absent` contains the default for a
+ * missing `redDot`.
  */
 export function readMessage(
   params: Params,

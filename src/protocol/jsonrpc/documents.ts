@@ -1,6 +1,6 @@
-// Splits a WebSocket message into its JSON documents, and a batch into its requests. There is
-// usually one document, but WuKongIM's servers accept several. The time that the splitting takes
-// depends only on the message's size.
+// Splits a WebSocket message into its JSON documents, and a batch into its requests. A message
+// usually has one document, but WuKongIM's servers accept several documents. The time that the
+// splitting takes depends only on the message's size.
 
 const MAX_DOCUMENTS = 100;
 export const MAX_BATCH_REQUESTS = 100;

@@ -19,8 +19,8 @@ export function textBytes(text: string): number {
 }
 
 /**
- * Writes one frame at a time. For each frame, `begin` is called, then its values are written, then
- * `end` is called.
+ * Writes one frame at a time. For each frame, the caller calls `begin`, writes the frame's values,
+ * and calls `end`.
  */
 export class FrameWriter {
   #bytes: Uint8Array;
