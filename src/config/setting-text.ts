@@ -56,8 +56,8 @@ interface CleanValue {
 }
 
 /**
- * Cleans the strings in a value and reports those that are rejected. The report quotes a string
- * unless the setting is secret.
+ * Cleans the strings in a value and reports the rejected strings. The report quotes a string unless
+ * the setting is secret.
  */
 export function cleanValue(
   value: unknown,

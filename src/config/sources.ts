@@ -61,7 +61,7 @@ const OTHER_ENV: ReadonlySet<string> = new Set([
   `${TARGET_TOKEN_ENV}_FILE`,
 ]);
 
-/** Reads all sources. A later setting of a key overrides an earlier one. */
+/** Reads all sources. A later setting of a key overrides an earlier setting of that key. */
 export function gather(sources: Sources): ReadResult {
   const readFile = sources.readFile ?? ((path) => readFileSync(path, "utf8"));
   const env = sources.env ?? {};
@@ -153,8 +153,8 @@ function isObject(value: unknown): value is Record<string, unknown> {
 }
 
 /**
- * Adds the environment variables. An empty variable (`${NAME:-}` in a compose file) counts as not
- * set.
+ * Adds the environment variables. An empty variable (`${NAME:-}` in a compose file) is treated as
+ * not set.
  */
 function addEnvironment(result: ReadResult, env: Environment, readFile: ReadFile): void {
   const byEnv = new Map(CONFIG_KEYS.map((key) => [key.env, key]));
