@@ -132,7 +132,7 @@ export async function history(api: Api, { flags }: Arguments, output: Output): P
   });
   const reply = await api.call(`/channel/messages?${query}`);
   const messages = reply.messages as readonly ApiMessage[];
-  // Without a bound, the newest message is the last line, as in a chat.
+  // Without --before and --after, the newest message is the last line, as in a chat.
   const isReversed = before === undefined && after === undefined;
   for (const message of isReversed ? messages.toReversed() : messages)
     output.print(output.isJson ? JSON.stringify(message) : lineOf(message, channel));

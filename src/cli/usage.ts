@@ -178,7 +178,7 @@ export interface Arguments {
 
 /**
  * Parses the arguments of a command. Throws a CommandError if an argument is unknown or unexpected,
- * or if a flag lacks its value or takes no value but has one.
+ * or if a flag lacks its value or has a value that it does not take.
  */
 export function parseArguments(command: ClientCommand, argv: readonly string[]): Arguments {
   const flags = flagsOf(command);
