@@ -85,7 +85,7 @@ export class Lease {
     this.#mayBeWriting = true;
   }
 
-  /** Stops the renewals, and releases the lease if this is safe. Otherwise, the lease expires. */
+  /** Stops the renewals. Then releases the lease, or lets it expire if a write may still run. */
   async release(): Promise<void> {
     clearInterval(this.#timer);
     this.#renewedAtMs = Number.NEGATIVE_INFINITY; // no further write may start

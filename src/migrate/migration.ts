@@ -48,8 +48,8 @@ export interface MoveEvents
   /** Called when an attempt has failed. `retryMs` is `undefined` if retrying cannot help. */
   readonly onFailure: (error: BrokerError, retryMs: number | undefined) => void;
   /**
-   * Called at each poll while this process waits. After a failure that retrying cannot fix, it is
-   * not called until another process copies the data or the migration is abandoned.
+   * Called at each poll while this process waits. Not called after a failure that a retry cannot
+   * fix, until another process copies the data or the migration is abandoned.
    */
   readonly onWaiting: (other: OtherMove) => void;
   readonly onError: (error: unknown, what: string) => void;
