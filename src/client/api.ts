@@ -230,7 +230,7 @@ export interface ReceivedEvent {
   readonly stream: Stream | undefined;
 }
 
-/** A user began or stopped typing in a channel. */
+/** Notification that a user began or stopped typing in a channel. */
 export interface TypingChange {
   readonly channel: ChannelRef;
   readonly uid: string;

@@ -36,7 +36,8 @@ interface Entry {
   isTouched: boolean;
   isReading: boolean;
   /**
-   * Incremented by each change to this entry, and by each reason to read the conversation again.
+   * Counter that each change to this entry increments, and each reason to read the conversation
+   * again.
    */
   version: number;
 }
@@ -80,7 +81,8 @@ export class Unreads {
     if (entry === undefined || messageSeq === 0) return; // a message that is not stored has seq 0
     const isOwn = fromUid === this.#ports.uid;
     if (messageSeq <= entry.headSeq) {
-      // Later messages arrived before the acknowledgement. How many of them are unread is unknown.
+      // The acknowledgement of a message that the user sent may arrive after later messages. How
+      // many of the later messages are unread is then unknown.
       if (isOwn && entry.unread > 0) void this.#read(entry);
       return;
     }
