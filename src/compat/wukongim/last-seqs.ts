@@ -59,7 +59,9 @@ async function endsIn(text: string, slice: TimeSlice): Promise<readonly EntryEnd
   return ends;
 }
 
-/** Set of channel names. Most candidates can be rejected by the length of their ids alone. */
+/**
+ * Set of channel names. Most names that are not in the set can be rejected by the length of the id.
+ */
 class ChannelNames {
   readonly #names: ReadonlySet<string>;
   readonly #lengths: ReadonlySet<number>;

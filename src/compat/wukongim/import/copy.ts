@@ -86,7 +86,7 @@ interface Flags {
   readonly allowStranger: boolean;
 }
 
-/** A channel with messages, and its names on the two servers. */
+/** A channel with messages, and its names on the server and on the node. */
 interface CopiedChannel extends listings.LoggedChannel {
   readonly read: listings.ReadChannel;
   readonly name: TargetChannel;

@@ -5,7 +5,7 @@ import { GROUP_CHANNEL, isId } from "../../../broker/model.ts";
 import { isRecord, MAIN_LANE } from "../stream-lane.ts";
 import { type Source, SourceError } from "./source.ts";
 
-/** Id suffix of a channel that stores another channel's commands. */
+/** Suffix of the id of a channel that stores another channel's commands. */
 export const COMMAND_SUFFIX = "____cmd";
 /** Highest device flag that Jindou supports: 0 app, 1 web, 2 desktop. */
 export const MAX_DEVICE_FLAG = 2;
@@ -275,7 +275,7 @@ export const MAX_CONVERSATIONS = 1000;
 /** Number of messages that `recentsOf` requests for each conversation. */
 export const MAX_RECENTS = 1000;
 
-/** The newest messages that a user sees in a conversation. */
+/** Number and first seq of the newest messages that a user sees in a conversation. */
 interface Recents {
   readonly count: number;
   readonly firstSeq: number;

@@ -1,5 +1,5 @@
 // Counts the data of a WuKongIM server, and finds data that cannot be moved to Jindou. Changes
-// nothing on that server. Keeps the uids of all users in memory, and a few examples of each
+// nothing on that server. Keeps in memory the uids of all users, and a few examples of each
 // finding.
 
 import {
