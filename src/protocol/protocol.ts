@@ -82,13 +82,13 @@ export type Operation =
        * in WuKongIM.
        */
       readonly allowsReuse?: boolean;
-      /** A copy that only this operation uses. */
+      /** Payload of the message, as a copy that only this operation uses. */
       readonly payload: Uint8Array;
     }
   | {
       readonly kind: "recvack";
       readonly ref: Ref;
-      /** `undefined` if the wire format does not contain the channel. */
+      /** Channel of the message, or `undefined` if the wire format does not contain the channel. */
       readonly channel: ChannelRef | undefined;
       readonly messageSeq: number;
       readonly messageId: number;
@@ -127,8 +127,8 @@ export type Operation =
       readonly limit: number;
       readonly cursor: string | undefined;
       /**
-       * Unix milliseconds. Only conversations that changed at this time or later are returned. If
-       * absent, all conversations are returned.
+       * Time in Unix milliseconds. Only conversations that changed at this time or later are
+       * returned. If absent, all conversations are returned.
        */
       readonly sinceMs?: number;
     }
@@ -222,7 +222,7 @@ export type Reply =
       readonly serverTimeMs: number;
       readonly limits: ConnectionLimits;
       readonly resume: readonly ResumeResult[];
-      /** A message id. Every message that is stored after the connect has a higher id. */
+      /** Message id. Every message that is stored after the connect has a higher id. */
       readonly newestId: number;
       /** Seconds until the session expires. `undefined` if it does not expire. */
       readonly expiresInS?: number | undefined;
@@ -358,10 +358,13 @@ export type Push =
 
 export type Frame = Uint8Array | string;
 
-/** An empty list means that the wire format has no frame for the reply or push. */
+/** Frames of one reply or push. An empty list means that the wire format has no frame for it. */
 export type Frames = Frame | readonly Frame[];
 
-/** A request that cannot be read or is refused. `ref` is the request's ref, or 0 if unknown. */
+/**
+ * Error for a request that cannot be read or is refused. `ref` is the request's ref, or 0 if the
+ * ref is unknown.
+ */
 export class FrameError extends Error {
   readonly code: ErrorCode;
   readonly ref: Ref;
@@ -378,8 +381,9 @@ export class FrameError extends Error {
 }
 
 /**
- * Called before each request is decoded. `bytes` is the size of the request, and `values` the
- * number of JSON values that are parsed for it. Returns false to refuse the request.
+ * Function that is called before each request is decoded. `bytes` is the size of the request, and
+ * `values` is the number of JSON values that are parsed for the request. Returns false to refuse
+ * the request.
  */
 export type Admit = (bytes: number, values: number) => boolean;
 
