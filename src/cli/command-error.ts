@@ -1,13 +1,15 @@
 // The error of a failed command that calls a running node, and the exit codes of these commands.
 
-/** The node rejected the call, or is not ready. */
+/** Exit code if the node rejected the call or is not ready. */
 export const FAILED = 1;
-/** The arguments or the settings are invalid. */
+/** Exit code if the arguments or the settings are invalid. */
 export const INVALID = 2;
-/** No node responded. */
+/** Exit code if no node responded. */
 export const NO_ANSWER = 3;
 
-/** A failed command. Its message consists of whole sentences for the user of the command. */
+/**
+ * Error of a failed command. The message consists of whole sentences for the user of the command.
+ */
 export class CommandError extends Error {
   override readonly name = "CommandError";
   readonly exitCode: number;
