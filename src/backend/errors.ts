@@ -5,7 +5,7 @@ export interface ErrorDetail {
   readonly message: string;
 }
 
-/** The failure of a call: the broker refused the call, or there was no valid reply. */
+/** Error of a failed call: the broker refused the call, or there was no valid reply. */
 export class JindouApiError extends Error {
   /**
    * The broker's error code (docs/http.md), or a code of this package: `unreachable` if the

@@ -19,7 +19,7 @@ export interface VerifyOptions {
   readonly nowMs?: number | undefined;
 }
 
-/** A webhook that must not be trusted. */
+/** Error for a webhook that must not be trusted, or whose body is not JSON. */
 export class WebhookError extends Error {
   readonly code: "missing_header" | "bad_timestamp" | "bad_signature" | "bad_body";
 
