@@ -413,7 +413,10 @@ function createQueries(
 
 const RETURN_EVENTS = ["online", "offline", "visibilitychange", "pageshow", "resume", "focus"];
 
-/** Calls `listener` when the page is visible, resumed, focused or online again. */
+/**
+ * Calls `listener` when the page becomes visible, is resumed, gets the focus or is online again.
+ * Returns a function that ends this.
+ */
 function onReturn(listener: (wasOffline: boolean) => void): () => void {
   // in Node the global object is not an EventTarget
   const page = globalThis as Partial<EventTarget> & { readonly document?: { hidden?: boolean } };
