@@ -13,8 +13,8 @@ const SOURCE_ID = 1;
 const OFFLINE = "msg.offline";
 
 /**
- * Creates the format. A list of more than `compressAbove` users is compressed. 0 means that no list
- * is compressed.
+ * Creates the format. A list of more than `compressAbove` users is compressed. If `compressAbove`
+ * is 0, no list is compressed.
  */
 export function createWukongimFormat(compressAbove: number): Format {
   return {
