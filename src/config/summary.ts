@@ -116,7 +116,7 @@ export function shownSettings({ config, places }: SourcedConfig): readonly Shown
   });
 }
 
-/** Returns `redis.url` without its user name and password. */
+/** Returns `redis.url` without its user name and password, or "" if it is not set. */
 function redisHosts({ redis }: Config): string {
   const address = parseRedisUrl(redis.url);
   if (redis.url === "" || typeof address === "string") return "";
