@@ -60,7 +60,6 @@ export function logFacts({ link, clock }: MoveContext, log: SourceLog): RowFacts
   };
 }
 
-/** Returns the facts of a log's producers. */
 export function producerFacts(
   key: string,
   producers: Iterable<readonly [string, SourceProducer]>,

@@ -240,7 +240,10 @@ function headItems(stream: SourceStream, lastMs: number, expiryMs: number): read
   ];
 }
 
-/** Returns the `v` field of a log's head (see `library/logs.lua`). */
+/**
+ * Returns the `v` field of a log's head (see `library/logs.lua`), or no field if the stream has no
+ * view limits.
+ */
 function viewItems({ snapshot, log, viewLimits }: SourceStream): readonly Arg[] {
   if (viewLimits === undefined) return [];
   const cutIndex = cutIndexOf(snapshot);
