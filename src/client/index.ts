@@ -415,7 +415,7 @@ const RETURN_EVENTS = ["online", "offline", "visibilitychange", "pageshow", "res
 
 /**
  * Calls `listener` when the page becomes visible, is resumed, gets the focus or is online again.
- * Returns a function that ends this.
+ * Returns a function that removes its event handlers.
  */
 function onReturn(listener: (wasOffline: boolean) => void): () => void {
   // in Node the global object is not an EventTarget
