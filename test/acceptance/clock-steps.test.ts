@@ -162,7 +162,7 @@ t.test(
 );
 
 for (const { name, settings } of STORES)
-  t.test(`the SDK delivers messages that were sent while it was offline, on ${name}`, async (t) => {
+  t.test(`the SDK delivers missed messages despite clock steps, on ${name}`, async (t) => {
     const node = await spawnShifted(t, settings());
     await send(node, "old", "ann");
     const random = new Random(SEED);

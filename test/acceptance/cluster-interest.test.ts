@@ -161,7 +161,7 @@ t.test(
   },
 );
 
-t.test("a message to a group without online members is sent to no node", async (t) => {
+t.test("a message to a group without online members is not sent to any node", async (t) => {
   await nodes.createGroup("cellar", ["ann", "eve"]);
   await sockets[0]?.disconnect();
   await eventually("ann is offline", async () => (await topicsOf(0)) === 0);

@@ -127,7 +127,7 @@ const detailOf = (token: string, used: string) =>
   `${REFUSAL}: the token is for device flag ${token}, but it is used with device flag ${used}`;
 
 t.test(
-  "if a login's device flag differs from its token's, the log and, in protected mode, the refusal name the token's flag",
+  "a login whose device flag differs from the token's is refused, the log names both flags, and in protected mode the error does too",
   async (t) => {
     const open = await spawnBroker(t, { JINDOU_API_TOKEN: API_TOKEN });
     const user = { uid: "amy", token: "amy-token", device_flag: 1 };

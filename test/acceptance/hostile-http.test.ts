@@ -200,7 +200,7 @@ t.test("a client that sends a request too slowly is disconnected", async (t) => 
 });
 
 t.test(
-  "the broker serves normal calls after the attack, and its memory has not grown",
+  "the broker serves normal calls after the attacks in this file, and its memory has not grown",
   async (t) => {
     t.equal((await post("/user/onlinestatus", '["a"]')).status, 200);
     const limitMib = warmMib + MEMORY_TOLERANCE_MIB;

@@ -191,7 +191,7 @@ t.test(
 );
 
 t.test(
-  "the broker serves normal clients after the attack, and its memory has not grown",
+  "the broker serves normal clients after the attacks in this file, and its memory has not grown",
   async (t) => {
     const [alice, bob] = await Promise.all(
       (["fuzzer-0", "fuzzer-1"] as const).map((uid) =>

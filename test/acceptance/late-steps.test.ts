@@ -165,7 +165,7 @@ async function startCluster(t: Test): Promise<StalledRedis> {
   };
 }
 
-const SERVERS = { "one Redis": startOne, "a Redis Cluster": startCluster };
+const SERVERS = { "one Redis server": startOne, "a Redis Cluster": startCluster };
 
 const CASES = Object.entries(SERVERS).flatMap(([servers, start]) =>
   STALLS.map((stall) => ({ ...stall, servers, start })),

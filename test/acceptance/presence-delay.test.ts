@@ -127,7 +127,7 @@ async function onNodesWithLongDelay(
   for (const [name, nodes] of longDelayPairs) await t.test(name, (t) => scenario(t, nodes));
 }
 
-t.test("watchers see no change if a user reconnects within the delay", async (t) => {
+t.test("watchers see no change if a user reconnects within presence.offlineDelayMs", async (t) => {
   await onNodesWithLongDelay(t, async (t, [here, there]) => {
     const user = await newUser(t, here, "lost");
     const client = await user.connect(there);
@@ -241,7 +241,7 @@ t.test("watchers see no change if a node ends and its users reconnect elsewhere"
   });
 });
 
-t.test("watchers are notified of a user who stays away only after the delay", async (t) => {
+t.test("if a user stays away, watchers are notified after presence.offlineDelayMs", async (t) => {
   const settings = { JINDOU_PRESENCE_OFFLINE_DELAY_MS: String(SHORT_MS) };
   for (const [name, url] of stores)
     await t.test(name, async (t) => {
@@ -273,7 +273,7 @@ t.test("watchers are notified of a user who stays away only after the delay", as
 });
 
 t.test(
-  "with a delay of 0, watchers are notified at once of a user whose connection is lost",
+  "if presence.offlineDelayMs is 0, watchers are notified at once of a user whose connection is lost",
   async (t) => {
     const node = await spawnBroker(t, { JINDOU_PRESENCE_OFFLINE_DELAY_MS: "0" });
     const user = await newUser(t, node, "away");

@@ -150,7 +150,7 @@ t.test(
 );
 
 t.test(
-  "a node with default limits closes slow connections from one address until few are left, over TCP and over WebSocket",
+  `a node closes slow connections from one address until ${MAX_UNAUTHENTICATED} are left, over TCP and over WebSocket`,
   { skip: IS_FULL ? false : "needs many connections, as in npm run test:full" },
   async (t) => {
     const broker = await startNode(t, {

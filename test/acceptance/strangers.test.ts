@@ -129,7 +129,7 @@ t.test(
   },
 );
 
-t.test("a WKProto client with a wrong token costs no key agreement", async (t) => {
+t.test("no key agreement is computed for a WKProto client with a wrong token", async (t) => {
   const json = connect('"x":1');
   const { clientKey } = newKeys();
   await costOf(json);
@@ -207,7 +207,7 @@ t.test(
 );
 
 t.test(
-  "connections from a network that sends too many bytes before a login are closed with 4100, and small logins from this and other networks are accepted",
+  "connections from a network that sends too many bytes before a login are closed with 4100, and a small login from this network or a large login from another network is accepted",
   async (t) => {
     const frame = connect(fill("[],", '"resume":[…[]]').slice(0, -300));
     const codes = new Set<number>();

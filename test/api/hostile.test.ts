@@ -144,7 +144,7 @@ async function acceptedBodies(
 }
 
 t.test(
-  "these tests have a valid body for each call with a JSON body, and each call accepts its body",
+  "every call with a JSON body accepts the valid body that the other tests change",
   async (t) => {
     const api = await startApi();
     const posts = api.endpoint.routes

@@ -32,7 +32,7 @@ t.test(
 );
 
 t.test(
-  "a correct token that is refused because too many attempts wait is not remembered as correct",
+  "a correct token that is refused because too many attempts wait does not exempt its network from delays",
   async (t) => {
     const token = create();
     guess(token, ATTEMPTS);
@@ -58,7 +58,7 @@ t.test(
   },
 );
 
-t.test("without a static token, no attempt is counted", async (t) => {
+t.test("attempts are not delayed if no static token is configured", async (t) => {
   const token = new StaticToken("", { attempts: ATTEMPTS, windowS: 60 });
   t.notOk(token.exists);
   t.notOk(token.isRight(""));

@@ -175,7 +175,7 @@ t.test(
 );
 
 t.test(
-  "a header in the form of RFC 8187 replaces the plain header, and is rejected if its form is wrong",
+  "the headers x-uid* and x-token* in the form of RFC 8187 replace the plain headers, and are rejected if they are malformed",
   async (t) => {
     const api = await startProtected();
     for (const [headers, status] of [

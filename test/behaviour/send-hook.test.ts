@@ -375,7 +375,7 @@ t.test(
   },
 );
 
-t.test("a command that waits for an earlier message is checked only after the wait", async (t) => {
+t.test("a command's permission is checked after the wait for earlier messages", async (t) => {
   const { ann, ben, sender, channel, member } = await pair(t);
   const eve = world.name("eve");
   const newcomer = await world.join(t, eve);

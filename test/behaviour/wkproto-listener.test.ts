@@ -219,7 +219,7 @@ t.test("hostile bytes end only the connection on which they are sent", async (t)
   t.equal(client.closeCode, undefined);
 });
 
-t.test("connections that send a byte now and then are closed at the login deadline", async (t) => {
+t.test("connections that send one byte at a time are closed at the login deadline", async (t) => {
   const slow = await startWorld(t, { ...TCP_LISTENER, JINDOU_CLIENT_AUTH_TIMEOUT_MS: "1500" });
   const port = tcpPortOf(slow);
   const client = await join(t, "ann", {}, slow);

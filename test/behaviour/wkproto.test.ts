@@ -452,7 +452,7 @@ interface CapturedSession {
  * and keys are not compared, because they depend on other traffic of the captured server. Actions
  * of a backend on the sessions are tested above.
  */
-t.test("captured WKProto sessions get the captured responses", async (t) => {
+t.test("a replay of each captured WKProto session gets the captured responses", async (t) => {
   const { sessions } = JSON.parse(
     readFileSync(new URL("../compat/wukongim/goldens/wkproto.json", import.meta.url), "utf8"),
   ) as { readonly sessions: readonly CapturedSession[] };

@@ -53,7 +53,7 @@ async function flagsOf(
 
 for (const encryption of ["true", "false"])
   t.test(
-    `the copy for the sender's own devices has no red dot, and an unstored command has syncOnce (encryption: ${encryption})`,
+    `the copy of a message for the sender's own devices has no red dot, and an unstored command has syncOnce (encryption: ${encryption})`,
     async (t) => {
       const world = await startWorld(t, {
         ...WKPROTO_LISTENER,

@@ -59,7 +59,7 @@ t.test("a feed.gap event at the end of the feed has the time of the newest event
   t.equal(page[0]?.event.timestampMs, messageTimeMs(newest.id));
 });
 
-t.test("a reader's request that could not be stored is stored when it is repeated", async (t) => {
+t.test("a request for event types that could not be stored is stored when repeated", async (t) => {
   const store = await openStore(t, testFolder(t));
   await store.switchFeed(true);
   let isFull = true;
@@ -81,7 +81,7 @@ t.test("a reader's request that could not be stored is stored when it is repeate
 });
 
 t.test(
-  "a clock that was set back does not cause all users to be checked in each turn",
+  "after the clock was set back, the search for offline users does not check every user in each run",
   async (t) => {
     const store = await openStore(t, testFolder(t));
     const time = { nowMs: Date.now() };
@@ -111,7 +111,7 @@ t.test(
 );
 
 t.test(
-  "a user whose sessions cannot be checked does not delay the user.offline events of other users",
+  "a user whose sessions cannot be read does not delay the user.offline events of other users",
   async (t) => {
     const store = await openStore(t, testFolder(t));
     await store.switchFeed(true);

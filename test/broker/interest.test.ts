@@ -27,7 +27,7 @@ function recordingCluster(ready: () => Promise<void> = async () => {}) {
 }
 
 t.test(
-  "a node listens to a topic as long as at least one of the node's owners listens to the topic",
+  "a node listens to a topic as long as at least one owner, such as the hub, listens to the topic",
   async (t) => {
     const { cluster, calls, listening } = recordingCluster();
     const shared = shareInterest(cluster);

@@ -90,7 +90,7 @@ const GROUP_RULES: readonly Row<GroupFacts>[] = [
     "channel_disbanded",
   ],
   [
-    "allow_stranger has no effect in a group",
+    "allow_stranger has no effect",
     { info: group({ allowStranger: true }), ...OUTSIDER },
     "not_subscriber",
     undefined,
@@ -158,7 +158,7 @@ const GROUP_RULES: readonly Row<GroupFacts>[] = [
 ];
 
 for (const [rule, facts, expected, system] of GROUP_RULES)
-  t.test(`group rule: ${rule}`, async (t) => {
+  t.test(`in a group, ${rule}`, async (t) => {
     t.equal(refuseGroupSend(facts, "alice", "check"), expected);
     t.equal(refuseGroupSend(facts, SYSTEM_UID, "check"), system, "the system sends");
   });
@@ -267,7 +267,7 @@ const PERSON_RULES: readonly Row<PersonFacts>[] = [
 ];
 
 for (const [rule, facts, expected, system] of PERSON_RULES)
-  t.test(`personal rule: ${rule}`, async (t) => {
+  t.test(`in a personal channel, ${rule}`, async (t) => {
     t.equal(refusePersonSend(facts, "alice", "bob", "check"), expected);
     const asSystem = refusePersonSend(facts, SYSTEM_UID, "bob", "check");
     t.equal(asSystem, system, "the system sends");

@@ -12,7 +12,7 @@ import { damageRow, openStore, testFolder } from "../store/embedded/folder.ts";
 import { group, rules } from "./node.ts";
 
 t.test(
-  "the push decisions for a large group are made once, even if they are written in several turns",
+  "the push decisions for a large group are made once, even if they are written in several batches",
   async (t) => {
     const store = await openStore(t, testFolder(t));
     const uids = Array.from({ length: 9000 }, (_, at) => `user-${at}`);
@@ -96,7 +96,7 @@ t.test(
   },
 );
 
-t.test("a message stored while its partition is read gets its push decision at once", async (t) => {
+t.test("a message stored during a read of its feed partition is decided at once", async (t) => {
   const store = await openStore(t, testFolder(t));
   await store.switchFeed(true);
   let hasAppended = false;

@@ -30,7 +30,7 @@ function resultOf(changes: Partial<EventInput>): string {
   }
 }
 
-t.test("every specified event type has its class, and other types are custom events", async (t) => {
+t.test("only event types of the specification belong to streams and tool calls", async (t) => {
   for (const [type, eventClass] of [
     ["___TextMessageStart", "stream"],
     ["___TextMessageContent", "stream"],

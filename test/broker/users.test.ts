@@ -96,7 +96,7 @@ t.test(
   },
 );
 
-t.test("a session that already has the new token is not ended", async (t) => {
+t.test("a token change does not end a session that already has the new token", async (t) => {
   const { users, events, directory } = await startNode(t);
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
   const early = record("early", { tokenTag: tokenTag(hashToken("two")) });

@@ -190,7 +190,7 @@ t.test(
 );
 
 t.test(
-  "a client's position moves forward even if it sent all the new messages itself",
+  "a client's cursor moves forward even if the client sent all the new messages itself",
   async (t) => {
     const position = { lastSeq: 6, lastId: 1006 };
     const { client, seen, send, socket, until } = await start(t, position);

@@ -467,7 +467,7 @@ t.test("an iterator over a stream without new events ends at once when stopped",
   await t.rejects(pipe, { name: "AbortError" });
 });
 
-t.test("a stream has a stable snapshot and notifies its subscribers of each change", async (t) => {
+t.test("a stream has a new snapshot after each change and notifies its subscribers", async (t) => {
   const fixture = await start(t);
   const { socket, server, client } = fixture;
   socket.push(snapshot(2));

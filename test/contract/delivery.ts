@@ -253,7 +253,7 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
   const { network } = driver;
   for (const kind of CHAT_KINDS) {
     t.test(
-      `${kind} channel: a message whose publication is lost is delivered once and in order`,
+      `in a ${kind} channel, a message whose publication is lost is delivered once and in order`,
       async (t) => {
         const chat = newChat(kind);
         const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -270,7 +270,7 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
     );
 
     t.test(
-      `${kind} channel: a lost unstored message does not delay the messages after it`,
+      `in a ${kind} channel, a lost unstored message does not delay the messages after it`,
       async (t) => {
         const chat = newChat(kind);
         const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -286,7 +286,7 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
       },
     );
 
-    t.test(`${kind} channel: a publication that arrives twice is delivered once`, async (t) => {
+    t.test(`in a ${kind} channel, a repeated publication is delivered once`, async (t) => {
       const chat = newChat(kind);
       const { subscriber, publisher, id } = await pair(t, driver, chat);
       const stream = producer(publisher, chat);
@@ -305,7 +305,7 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
       t.same(viewOf(subscriber, chat), view);
     });
 
-    t.test(`${kind} channel: a delayed message is delivered once and in order`, async (t) => {
+    t.test(`in a ${kind} channel, a delayed message is delivered once and in order`, async (t) => {
       const chat = newChat(kind);
       const { subscriber, publisher, id } = await pair(t, driver, chat);
       await sendText(publisher, chat, "no 1");
@@ -325,7 +325,7 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
     // first publication that a node receives from a personal channel is the channel's first.
     if (kind === "group" || driver.publishesPerUser)
       t.test(
-        `${kind} channel: the first message is delivered even if the second message arrives earlier`,
+        `in a ${kind} channel, the first message is delivered even if the second message arrives earlier`,
         async (t) => {
           const chat = newChat(kind);
           const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -341,7 +341,7 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
         },
       );
 
-    t.test(`${kind} channel: a lost event of a stream is read from the store`, async (t) => {
+    t.test(`in a ${kind} channel, a lost event of a stream is read from the store`, async (t) => {
       const chat = newChat(kind);
       const { subscriber, publisher, id } = await pair(t, driver, chat);
       const stream = producer(publisher, chat);
@@ -364,7 +364,7 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
     });
 
     t.test(
-      `${kind} channel: a message that is lost between the events of a stream is delivered once`,
+      `in a ${kind} channel, a message that is lost between the events of a stream is delivered once`,
       async (t) => {
         const chat = newChat(kind);
         const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -472,7 +472,7 @@ async function barriers(t: Test, driver: DeliveryDriver): Promise<void> {
       );
     });
 
-  t.test("recovery returns undefined for topics that the node does not listen to", async (t) => {
+  t.test("`recovery` returns undefined for topics that the node does not listen to", async (t) => {
     const chat = newChat("group");
     const { subscriber, id } = await pair(t, driver, chat);
     const unblock = network.blockSubscriptions(id);
@@ -559,7 +559,7 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "the listener is notified of user and presence topics that may have missed events",
+    "the listener is notified of the user and presence topics whose events the node may have missed",
     async (t) => {
       const chat = newChat("group");
       const { subscriber, id } = await pair(t, driver, chat);
@@ -574,7 +574,7 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "after a lost connection, a conversation change is delivered only after the user's sessions were checked",
+    "after a lost connection, a conversation change is delivered only after the node has checked that the user's sessions still exist",
     async (t) => {
       const chat = newChat("personal");
       const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -632,7 +632,7 @@ async function silence(t: Test, driver: DeliveryDriver): Promise<void> {
     for (const kind of CHAT_KINDS) {
       if (title === "removal" && kind === "personal") continue;
       t.test(
-        `${kind} channel: a lost ${title} is noticed even if no later publication follows`,
+        `in a ${kind} channel, a lost ${title} is noticed even if no later publication follows`,
         async (t) => {
           const chat = newChat(kind);
           const recorder = recordingJudge(chat);
@@ -675,7 +675,7 @@ async function lostHistory(t: Test, driver: DeliveryDriver): Promise<void> {
     for (const count of [1, 2, 3])
       for (const isCut of [true, false])
         t.test(
-          `${kind} channel: messages are delivered after a fail-over that lost 2 publications (messages sent afterwards: ${count}, node ${isCut ? "disconnected" : "connected"})`,
+          `in a ${kind} channel, messages are delivered after a fail-over that lost 2 publications (messages sent afterwards: ${count}, node ${isCut ? "disconnected" : "connected"})`,
           async (t) => {
             const chat = newChat(kind);
             const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -760,7 +760,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): P
   for (const lost of [1, 2, 12])
     for (const isCut of [true, false])
       t.test(
-        `${kind} channel: messages are delivered after a fail-over that lost messages with higher ids (lost messages: ${lost}, node ${isCut ? "disconnected" : "connected"})`,
+        `in a ${kind} channel, messages are delivered after a fail-over that lost messages with higher ids (lost messages: ${lost}, node ${isCut ? "disconnected" : "connected"})`,
         async (t) => {
           const { chat, elsewhere, subscriber, publisher, ahead, id } = await openChat(t);
           await sendText(publisher, chat, "1");
@@ -781,7 +781,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): P
       );
 
   t.test(
-    `${kind} channel: messages are delivered after a fail-over lost a message with a higher id in another channel`,
+    `in a ${kind} channel, messages are delivered after a fail-over lost a message with a higher id in another channel`,
     async (t) => {
       const elsewhere = newChat("group");
       const ahead = await driver.open(t, { aheadMs: 20_000 });
@@ -802,7 +802,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): P
   );
 
   t.test(
-    `${kind} channel: messages are delivered after a fail-over lost an unstored message with a higher id`,
+    `in a ${kind} channel, messages are delivered after a fail-over lost an unstored message with a higher id`,
     async (t) => {
       const { chat, elsewhere, subscriber, publisher, ahead, id } = await openChat(t);
       await sendText(publisher, chat, "1");
@@ -824,7 +824,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): P
 
   for (const isEmptied of [true, false])
     t.test(
-      `${kind} channel: messages are delivered after ${isEmptied ? "all" : "some"} earlier messages expired`,
+      `in a ${kind} channel, messages are delivered after ${isEmptied ? "all" : "some"} earlier messages expired`,
       async (t) => {
         const { chat, subscriber, publisher, id } = await openChat(t);
         const expiring = { expireS: 1 };
@@ -891,7 +891,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   });
 
   t.test(
-    "the members of a group are checked after their list was replaced, before later messages are delivered",
+    "if a group's member list is replaced, the node checks who is still a member before it delivers later messages",
     async (t) => {
       const { chat, subscriber, publisher, recorder } = await openGroup(t, ["ann", "bob"]);
       const replaced = { ...PERMANENT, reset: true };
@@ -906,7 +906,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "the members of a group are checked after a removal was lost, before later messages are delivered",
+    "if the publication of a removal is lost, the node checks who is still a member before it delivers later messages",
     async (t) => {
       const { chat, subscriber, publisher, id, recorder, remove } = await openGroup(t, ["ann"]);
       const lost = network.dropPublication(id, "ann");
@@ -953,7 +953,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "the members of a group are checked if a removal reuses the number of a lost publication while the node is disconnected",
+    "a node checks who is still a member of a group if a removal reused the number of a lost publication while the node was disconnected",
     async (t) => {
       const removal = await openGroup(t, ["ann", "bob"]);
       const ended = await openGroup(t, ["ann", "bob"]);
@@ -980,7 +980,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
     },
   );
 
-  t.test("missed messages are delivered after the members of the group were checked", async (t) => {
+  t.test("a node checks a group's members before it delivers missed messages", async (t) => {
     const { chat, subscriber, publisher, id, recorder, remove } = await openGroup(t, ["ann"]);
     const unblock = network.blockSubscriptions(id);
     await remove("ann");

@@ -146,7 +146,7 @@ export const KICK_CASES: readonly KickCase[] = [
   },
   {
     title:
-      "a session that continues a login of a different flag is a new login, and both sessions stay",
+      "a session that continues a login of a different flag counts as a new login, and both sessions stay",
     lines: [
       ["a: main", "entered"],
       ["b: secondary", "entered"],
@@ -365,7 +365,7 @@ export const KICK_CASES: readonly KickCase[] = [
     remaining: "c",
   },
   {
-    title: "a label is remembered through seven later logins",
+    title: "a label identifies its login even after seven later logins",
     lines: [
       ["a: main d1 label x", "entered"],
       ["b: main d2 label 0", "entered", "a kicked"],

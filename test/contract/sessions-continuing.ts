@@ -88,7 +88,7 @@ export async function continuing(t: Test, driver: NodeDriver): Promise<void> {
     },
   );
 
-  t.test("a login that the store lacks keeps its order when the login is continued", async (t) => {
+  t.test("a login that the store lost keeps its order number when it is continued", async (t) => {
     const u = user();
     const anHour = 3_600_000_000;
     const now = (await user().enter()).order;

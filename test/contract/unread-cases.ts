@@ -192,7 +192,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    title: "setting an unread count makes that number of newest messages unread, or all of them",
+    title: "setting an unread count makes that many newest messages unread, at most all of them",
     lines: [
       [send(3)],
       [sendWithoutDot(2)],
@@ -222,7 +222,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    title: "only members of an existing group have its conversation",
+    title: "only members of an existing group have a conversation with it",
     lines: [
       [send(1), { dave: "none" }],
       [read("dave", 1), { dave: "none" }],
@@ -267,7 +267,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    title: "a user who loses one of two kinds of membership keeps the position",
+    title: "a user who loses one of two kinds of membership keeps the read position",
     lines: [
       [send(4)],
       [deleteFor("carol")],
@@ -278,7 +278,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
     ],
   },
   {
-    title: "replacing the member list removes the positions of users who are left out",
+    title: "replacing the member list removes the read positions of users who are left out",
     lines: [
       [send(3)],
       [read("bob", 1)],
@@ -349,7 +349,7 @@ export const UNREAD_CASES: readonly UnreadCase[] = [
   },
   {
     title:
-      "only the newest 1,000 expiring messages and all messages without an expiry count as unread",
+      "all messages without an expiry and the newest 1,000 messages with an expiry count as unread",
     lines: [
       [send(2)],
       [send(700, { expireS: 60 }), { bob: "702 0 702 0 702" }],

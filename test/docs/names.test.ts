@@ -11,7 +11,7 @@ import { CONFIG_KEYS } from "../../src/config/schema.ts";
 import { IMPORT_TOKEN_ENV, TARGET_TOKEN_ENV, USER_TOKEN_ENV } from "../../src/config/sources.ts";
 import { anchors, localLinks, namedRows, pages, ROOT, readPage, section } from "./pages.ts";
 
-t.test("every link to a file or heading of the project points to one that exists", async (t) => {
+t.test("every link to a file or heading of the project has an existing target", async (t) => {
   let links = 0;
   for (const page of pages())
     for (const { file, anchor } of localLinks(page)) {

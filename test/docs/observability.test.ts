@@ -201,7 +201,7 @@ function lastMinute(series: Series): number {
   return Math.max(...lengths, 0) || 30;
 }
 
-const FIRES = "each alert fires in its situation, and none on a healthy node";
+const FIRES = "each alert fires in its situation, and no alert fires on a healthy node";
 
 t.test(FIRES, { skip: promtool.skip }, async (t) => {
   t.same(

@@ -76,7 +76,7 @@ t.test("a message is not encoded in a wire format that members no longer use", a
   t.equal(b.codec.encodedPushes, 1);
 });
 
-t.test("a wire format stays in use after its first session has left", async (t) => {
+t.test("a wire format stays in use after the first of its sessions has left", async (t) => {
   const g = new Group("g", fanOutTurns());
   const wire = new Wire();
   const [first, second] = [live("a"), live("a")];
@@ -120,7 +120,7 @@ t.test(
 );
 
 t.test(
-  "frames for a session with a private wire format are sent directly and not through a topic",
+  "frames for a session with a wire format of its own are sent directly and not through a topic",
   async (t) => {
     const g = new Group("g", fanOutTurns());
     const wire = new Wire();

@@ -96,7 +96,7 @@ t.test(
   },
 );
 
-t.test("a command refused because of a debt causes no read of the group's members", async (t) => {
+t.test("a command refused because its sender is in debt causes no read of members", async (t) => {
   const redis = await startRedis(t);
   const broker = await spawnBroker(t, {
     ...{ JINDOU_AUTH_CLIENTS: "none", JINDOU_REDIS_URL: redis.url },

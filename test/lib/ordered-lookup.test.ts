@@ -3,7 +3,7 @@
 import { OrderedLookup } from "../../src/lib/ordered-lookup.ts";
 import { t } from "../support/suite.ts";
 
-t.test("a lookup returns the value of the map for any order of names and places", async (t) => {
+t.test("a lookup returns the map's value, whatever was looked up before", async (t) => {
   const long = "n".repeat(100);
   const values = new Map([...["a", "b", "c", "d"].entries()].map(([at, name]) => [name, at]));
   values.set(long, 9);

@@ -129,7 +129,7 @@ t.test("closing a terminal ends neither a node nor the check of its database", a
 });
 
 t.test(
-  "while its database is checked, a node serves health checks and logs if the check makes no progress",
+  "while its database is checked, a node serves health checks, and logs an error if the check makes no progress",
   async (t) => {
     const settings = { JINDOU_STORE_PATH: await killedFolder(t) };
     const release = join(await tempFolder(t), "release");

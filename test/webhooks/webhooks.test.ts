@@ -308,7 +308,7 @@ t.test("a replay ends even if other calls change the webhook at the same time", 
 });
 
 t.test(
-  "events that were removed from the feed before delivery are announced once, before any other event",
+  "events that were removed from the feed before delivery are announced by one feed.gap event, before any other event",
   async (t) => {
     const { store, webhooks, lost, restart } = await startWebhooks(t);
     const receiver = await startReceiver(t);
@@ -402,7 +402,7 @@ t.test(
   },
 );
 
-t.test("a rejected gap of on-demand events is a failure, and other events arrive", async (t) => {
+t.test("a rejected feed.gap of on-demand events does not stop the other events", async (t) => {
   const { store, webhooks, restart } = await startWebhooks(t);
   const receiver = await startReceiver(t);
   receiver.reply = ({ events }) => (events.some(({ type }) => type === "feed.gap") ? 422 : 204);
@@ -427,7 +427,7 @@ t.test("a rejected gap of on-demand events is a failure, and other events arrive
   t.match(failures, [{ event: { type: "feed.gap" }, attempts: 5, status: 422 }]);
 });
 
-t.test("events that are removed while feed.gap waits are announced too", async (t) => {
+t.test("events removed while a feed.gap waits are announced by another feed.gap", async (t) => {
   const { store, webhooks, lost } = await startWebhooks(t);
   const receiver = await startReceiver(t);
   receiver.reply = () => 503;
@@ -453,7 +453,7 @@ t.test("events that are removed while feed.gap waits are announced too", async (
   t.strictSame(lost, [1, 2]);
 });
 
-t.test("feed.gap becomes a failure if the receiver fails only because of feed.gap", async (t) => {
+t.test("feed.gap becomes a failure if the receiver rejects only requests with it", async (t) => {
   const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
     async webhookTexts(id, kind) {
       return withAttempts(await original.webhookTexts(id, kind), 4, 0);
@@ -557,7 +557,7 @@ for (const [name, title, arrives] of [
   });
 
 t.test(
-  "a damaged text of a webhook hides no other failed delivery or attempt, and does not stop the removal of old events",
+  "a damaged record of a webhook hides no other failed delivery or attempt, and does not stop the removal of old events",
   async (t) => {
     const texts = {
       state: new Map([["live/0", "{"]]),

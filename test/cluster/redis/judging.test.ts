@@ -100,17 +100,17 @@ async function assertRemovalsInOrder(t: Test, clusterSettings: RedisSettings): P
   t.same(new Set(resync.calls), new Set(["g after 2 at 2"]), "a replaced member list is checked");
 }
 
-t.test("removals are delivered in order with the group's messages", async (t) => {
+t.test("removals of members are delivered in order with the group's messages", async (t) => {
   await assertRemovalsInOrder(t, settings());
 });
 
-t.test("removals are delivered in order with messages on a Redis Cluster", async (t) => {
+t.test("removals of members are delivered in order with messages on a Redis Cluster", async (t) => {
   const servers = await startRedisCluster(t);
   await assertRemovalsInOrder(t, redisSettings(servers.url, { cluster: true }));
 });
 
 t.test(
-  "a removal is assigned a publication number only if a user stops being a member",
+  "a removal of subscribers is assigned a publication number only if a user stops being a member",
   async (t) => {
     const { store } = await startTopicNode(t, settings());
     await store.createChannel(groupInfo("g"), ["a"]);
@@ -125,7 +125,7 @@ t.test(
 );
 
 t.test(
-  "missed messages are delivered only after the check of users and groups succeeds, even if it fails at first",
+  "missed messages are delivered only after the node has checked users' sessions and groups' members, even if the first checks fail",
   async (t) => {
     const clusterSettings = settings();
     const { node: receiver, resync } = await startNode(t, clusterSettings);
@@ -148,7 +148,7 @@ t.test(
 );
 
 t.test(
-  "a node without recent heartbeats checks users and groups before it delivers messages",
+  "a node without recent heartbeats checks users' sessions and groups' members before it delivers messages",
   async (t) => {
     const clusterSettings = settings();
     const { node: receiver, resync } = await startNode(t, clusterSettings);

@@ -194,7 +194,7 @@ t.test(
 );
 
 t.test(
-  "a personal channel without missed messages costs one small read after a lost connection",
+  "a personal channel without missed messages costs a single read after a lost connection",
   async (t) => {
     const log = new ChannelLog("personal", () => 0);
     const { fixture, channels, topic } = withOneTopic(t, log);

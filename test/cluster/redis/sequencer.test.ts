@@ -35,7 +35,7 @@ t.test(
 );
 
 t.test(
-  "a publication that arrives a little late is awaited without a read of the store",
+  "a publication that arrives shortly after later ones is awaited without a read of the store",
   async (t) => {
     const log = new ChannelLog("group");
     const { sequencer, seqs, budget } = createFixture(t, log, { gapMs: 1000 });
