@@ -481,7 +481,7 @@ t.test(
 // Covers [feature: Hooks]
 for (const policy of ["deny", "allow"] as const)
   t.test(
-    `with onFailure ${policy}, a send hook that failed ten times is not called for a while`,
+    `with onFailure ${policy}, a send hook that failed ten times is not called for five seconds`,
     async (t) => {
       reset();
       const isAllowed = policy === "allow";

@@ -67,7 +67,7 @@ t.test(
 );
 
 t.test(
-  "only the check after the last of several changes determines whether a viewer gets events",
+  "after several changes, only a check that began after the last change decides whether a viewer gets events",
   async (t) => {
     const store = storeWithStream();
     const node = createFollowers(store);

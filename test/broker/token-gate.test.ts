@@ -85,7 +85,7 @@ t.test("100 concurrent logins with correct tokens from one network are all accep
 });
 
 t.test(
-  "users who have already connected are recognised, however many signatures of other users are accepted",
+  "a user who has already connected is recognised, however many other users log in with signed tokens",
   async (t) => {
     const { attempt, guess, release } = heldGate(MAX_PAIRS);
     await attempt("known", succeed);

@@ -490,7 +490,7 @@ for (const [count, arrives] of [
   [63, true],
   [64, false],
 ] as const)
-  t.test(`events ${arrives ? "do not wait" : "wait"} if ${count} gaps have failed`, async (t) => {
+  t.test(`events ${arrives ? "do not wait" : "wait"} if ${count} feed.gaps failed`, async (t) => {
     const nowMs = Date.now();
     const batchOf = (number: number) => ({
       ...{ after: EVENTS_START, first: 0, last: EVENTS_START, count: 1 },

@@ -211,7 +211,7 @@ t.test(
   },
 );
 
-t.test("a channel that cannot be read delays its topic only for a limited time", async (t) => {
+t.test("a channel that cannot be read does not keep its topic from being restored", async (t) => {
   const log = new ChannelLog("personal", () => 0);
   const { fixture, channels, topic } = withOneTopic(t, log);
   receive(channels, log.message());
