@@ -241,7 +241,7 @@ t.test("a client that resumes many groups misses no message that is sent meanwhi
   const info = () => raw.info("commandstats");
   const before = await requestsOf();
   while ((await requestsOf()) === before) await pause(5);
-  // The reply to the subscription, and then the state and the first positions are read.
+  // Meanwhile the subscription completes, and the state and the first positions are read.
   await pause(LONG_DELAY_MS * 1.5);
   await sendToAll();
   await connecting;

@@ -138,7 +138,7 @@ export class FaultControl {
       const body = { channel_id: id, channel_type: GROUP_CHANNEL, subscribers: ["member"] };
       await cell.change(isAdded, async () => {
         const status = await this.#post(path, body);
-        // 404: the user was not a member, because an unacknowledged removal has run.
+        // 404 means that an unacknowledged removal has run, so the user was not a member any more.
         return status === 200 || (status === 404 && !isAdded);
       });
       if (cell.possible.length === 1) this.counts.memberships++;

@@ -1,7 +1,7 @@
-// Redis becomes unavailable under two busy nodes, three times: stopped, frozen and killed.
-// Meanwhile every call is refused quickly and with a retryable code, sockets stay open, and no
-// calls pile up. Afterwards every client catches up, and no acknowledged message is missing,
-// duplicated or out of order.
+// Redis is stopped, frozen and killed, one after the other, while two nodes are busy. Meanwhile
+// every call is refused quickly and with a retryable code, sockets stay open, and no calls pile up.
+// Afterwards every client catches up, and no acknowledged message is missing, duplicated or out of
+// order.
 
 import t from "tap";
 import { measureStalls } from "../support/stalls.ts";

@@ -11,7 +11,7 @@ import { freePort } from "../support/redis.ts";
 import { volume } from "../support/volume.ts";
 
 const CLIENTS = volume(50, "JINDOU_TEST_RESTART_CLIENTS");
-/** Longer than any reconnect delay or start of a node, shorter than the drain of a cluster. */
+/** Maximum time until the clients are back. It is shorter than the drain of a cluster. */
 const BACK_MS = 20_000;
 
 t.setTimeout(180_000);

@@ -43,8 +43,8 @@ function isRateLimited(error: unknown): boolean {
 }
 
 /**
- * Returns the number of calls of this cost that a budget pays for. The last of them may leave a
- * debt.
+ * Returns the number of calls of this cost that a budget pays for since `sinceMs`. The last call
+ * may leave a debt.
  */
 function affordable(cost: number, sinceMs: number, budget = { rate: RATE, burst: BURST }): number {
   const tokens = budget.burst + (budget.rate * (performance.now() - sinceMs)) / 1000;

@@ -1,5 +1,5 @@
 // One viewer's picture of one stream by the rules of docs/protocol/native.md: a snapshot replaces
-// the picture, an event must directly follow it, and what was shown is never withdrawn. Throws on a
+// the picture, an event must directly follow it, and shown content is never withdrawn. Throws on a
 // gap, and on a repeat that no requested snapshot explains.
 
 import {

@@ -66,8 +66,7 @@ export const PAIR_OUTCOMES: Readonly<
 export const OTHER_FLAG_OUTCOME = STAYS;
 
 /**
- * One call, its result (by default `done`), and the sessions that it ends with the reasons they are
- * closed with.
+ * One call, its result (by default `done`), and the sessions that it ends, each with its reason.
  *
  * | call                                                | meaning                            |
  * | `<name>: <level> [<device>] [web] [token <t>]`      | a session logs in                  |

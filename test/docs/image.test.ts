@@ -76,7 +76,7 @@ t.test("the image starts on a Node.js with and without --disable-sigusr1", async
   t.match(stdout, /^\d+\.\d+\.\d+\n$/);
   t.equal(status, 0);
 
-  // A program in place of a Node.js that has the option.
+  // This program stands in for a Node.js that has the option.
   const newer = join(await tempFolder(t), "node");
   writeFileSync(newer, "#!/bin/sh\n", { mode: 0o755 });
   const withOption = readFileSync(await startScript(t, newer), "utf8");

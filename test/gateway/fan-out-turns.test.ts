@@ -15,10 +15,7 @@ import { Wire } from "./recorder.ts";
 import { fanOutTurns, group, type Joiner, person, World } from "./world.ts";
 
 const LARGE = 60 * 1024;
-/**
- * Number of sessions that are sent a large frame at once, because this number of frames fits in 512
- * KiB.
- */
+/** Number of sessions that are sent a large frame at once: the ninth frame exceeds 512 KiB. */
 const AT_ONCE = 9;
 /** Number of sessions that are sent a small encrypted frame at once. */
 const ENCRYPTED_AT_ONCE = 32;

@@ -16,15 +16,15 @@ interface Pair {
 
 export interface StallingProxy {
   readonly port: number;
-  /** Holds back what clients send from now on. */
+  /** Starts to hold back all bytes that clients send. */
   stall(): void;
-  /** Holds back what a client sends, starting with the first bytes that contain `text`. */
+  /** Holds back the bytes of a client, starting with the first ones that contain `text`. */
   stallAt(text: string): void;
-  /** Delivers what was held back, in order. */
+  /** Delivers the bytes that were held back, in order. */
   resume(): void;
   /**
-   * Resets the clients' connections. New connections work, but what was held back on the old ones
-   * is still delivered by `resume`, unless the server closes them first.
+   * Resets the clients' connections. New connections work. `resume` still delivers the bytes that
+   * were held back on the old connections, unless the server closes these connections first.
    */
   cut(): void;
 }

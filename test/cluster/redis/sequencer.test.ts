@@ -165,7 +165,7 @@ t.test("streams that start or end while publications are lost are fully delivere
   log.content("u", "y");
   let reads = 0;
   log.onRead = () => {
-    reads += 1; // the second read is that of the messages, after the position
+    reads += 1; // the first read returns the position, the second the messages
     if (reads === 2) sequencer.accept(log.content("u", "z"));
     if (reads === 2) sequencer.accept(log.end("u"));
   };
@@ -240,7 +240,7 @@ t.test(
     sequencer.begin(0, 0);
     log.message();
     log.onRead = () => {
-      if (log.reads !== 2) return; // the first read is that of the position
+      if (log.reads !== 2) return; // the first read returns the position
       for (const _ of range(1, 20)) sequencer.accept(log.message());
     };
     await catchUpQueue.catchUp(sequencer);

@@ -1,4 +1,4 @@
-// The time for which a clientMsgNo is remembered, in memory and in the database.
+// The time for which a retry is recognised by its clientMsgNo, in memory and in the database.
 
 import type { Test } from "tap";
 import { draftOf, REUSED } from "../../contract/store-fixture.ts";

@@ -1,4 +1,4 @@
-// Runs the tests of this room that need no process of their own.
+// Runs the tests in this folder that do not need a process of their own.
 
 import t from "tap";
 import { runRoom } from "../../support/suite.ts";
