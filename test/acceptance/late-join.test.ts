@@ -45,7 +45,7 @@ const CHANNELS: readonly StreamChannel[] = [
 ];
 
 t.test(
-  `${VIEWERS} viewers of streams that join late, disconnect, lag or request the state get exactly the stored text`,
+  `${VIEWERS} viewers that join streams late, disconnect, lag or request the state get exactly the stored text`,
   (t) => perform(t, SEED, []),
 );
 

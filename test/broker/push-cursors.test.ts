@@ -96,7 +96,7 @@ t.test(
   },
 );
 
-t.test("a message stored during a read of its feed partition is decided at once", async (t) => {
+t.test("a message stored while the feed is read gets its push decision at once", async (t) => {
   const store = await openStore(t, testFolder(t));
   await store.switchFeed(true);
   let hasAppended = false;

@@ -419,7 +419,7 @@ t.test(
 );
 
 t.test(
-  "if a pushed state has the same time as the known state, the conversation is read again before the count changes",
+  "if a pushed state has the same time as the client's state, the conversation is read again before the count changes",
   async (t) => {
     const { server, push, answer, sees } = await scriptedBadge(t);
     push(2);

@@ -161,7 +161,7 @@ t.test("a signature is valid only for its path, access, user and time", async (t
   isRefused(t, await call(short), 401, "unauthorized");
 });
 
-t.test("only paths of one stream are signed, for at most a week", async (t) => {
+t.test("a signature can be made only for the path of one stream, for at most a week", async (t) => {
   const request = (body: object) =>
     callAt(closed.apiPort, "/v1/sign", {
       ...{ method: "POST", body: JSON.stringify(body) },

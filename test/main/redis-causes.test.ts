@@ -246,17 +246,17 @@ const SITUATIONS: readonly Situation[] = [
     sentence: /^no Sentinel in redis\.url can be reached .*redis\.url/,
   },
   {
-    title: "a replica",
+    title: "a replica in place of the primary",
     make: (t) => redisAfter(t, async (client) => client.replicaof("127.0.0.1", await freePort())),
     sentence: /^the server is a replica.*Set redis\.url.*to the primary/,
   },
   {
-    title: "min-replicas-to-write without replicas",
+    title: "a Redis that lacks the replicas of its min-replicas-to-write",
     make: (t) => redisAfter(t, (client) => client.config("SET", "min-replicas-to-write", "1")),
     sentence: /^Redis has fewer replicas than its min-replicas-to-write .*NOREPLICAS.*Start/,
   },
   {
-    title: "redis.minReplicas without replicas",
+    title: "a Redis that lacks the replicas of redis.minReplicas",
     make: async (t) => ({ ...url((await startRedis(t)).url), JINDOU_REDIS_MIN_REPLICAS: "2" }),
     sentence: /^Redis has fewer replicas than redis\.minReplicas .*0 connected, 2 required.*Start/,
   },
@@ -314,13 +314,13 @@ const SITUATIONS: readonly Situation[] = [
     sentence: /^no server accepts connections .*ECONNREFUSED.*redis\.url/,
   },
   {
-    title: "an HTTP server",
+    title: "an HTTP server in place of Redis",
     make: (t) => listening(t, createHttpServer()),
     sentence: /^the server does not speak the Redis protocol.*redis\.url/,
     lasts: true,
   },
   {
-    title: "a server that never replies",
+    title: "a Redis that never replies",
     make: (t) =>
       listening(
         t,
@@ -331,7 +331,7 @@ const SITUATIONS: readonly Situation[] = [
 ];
 
 for (const { title, make, sentence, lasts, skip = false } of SITUATIONS)
-  t.test(`a starting node reports in one sentence: ${title}`, { skip }, async (t) => {
+  t.test(`a starting node reports ${title} in one sentence`, { skip }, async (t) => {
     const settings = await make(t);
     const env = {
       JINDOU_API_LISTEN: "127.0.0.1:0",

@@ -37,7 +37,7 @@ async function openLink(t: Test, { url, timeoutMs = 1000, maxClockAgeMs = 5000 }
 }
 
 t.test(
-  "every Lua script that writes begins with the fence, and scripts that only read have no fence",
+  "every Lua script that writes begins with the fence that checks its deadline, and scripts that only read have no fence",
   async (t) => {
     for (const file of filesOf(".lua")) {
       const text = readFileSync(file, "utf8");

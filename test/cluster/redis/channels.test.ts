@@ -181,7 +181,7 @@ t.test(
 );
 
 t.test(
-  "a personal channel continues on one user's topic after the node unsubscribes from the other user's topic",
+  "messages of a personal channel arrive on one user's topic after the node unsubscribes from the other user's topic",
   async (t) => {
     const log = new ChannelLog("personal");
     const { fixture, channels, topic: a } = withOneTopic(t, log);
@@ -219,7 +219,7 @@ t.test(
 
 for (const isListed of [true, false])
   t.test(
-    `a personal channel continues when both lost subscriptions are restored${isListed ? "" : ", even if its users' lists of channels with new messages do not contain the channel"}`,
+    `messages of a personal channel are delivered when both lost subscriptions are restored${isListed ? "" : ", even if its users' lists of channels with new messages do not contain the channel"}`,
     async (t) => {
       const log = new ChannelLog("personal");
       log.isListed = isListed;
