@@ -122,16 +122,19 @@ function isSentTimes(times: number, cost: Statistics): boolean {
   return extraBytes >= 0 && extraBytes < OTHER_BYTES + cost.seconds * OTHER_BYTES_PER_S;
 }
 
-t.test("a node subscribes only to topics of its connected users and of their groups", async (t) => {
-  await eventually("the subscriptions are complete", async () => {
-    const counts = [0, 1, 2, 3].map((at) => topicsOf(at));
-    const [first, , , last] = await Promise.all(counts);
-    return first === 2 && last === 1;
-  });
-  t.equal(await subscriberCount(keys.topic("g:hall")), 3);
-  for (const uid of [...MEMBERS, STRANGER])
-    t.equal(await subscriberCount(keys.topic(`u:${uid}`)), 1);
-});
+t.test(
+  "a node subscribes only to the topics of its connected users and of their groups",
+  async (t) => {
+    await eventually("the subscriptions are complete", async () => {
+      const counts = [0, 1, 2, 3].map((at) => topicsOf(at));
+      const [first, , , last] = await Promise.all(counts);
+      return first === 2 && last === 1;
+    });
+    t.equal(await subscriberCount(keys.topic("g:hall")), 3);
+    for (const uid of [...MEMBERS, STRANGER])
+      t.equal(await subscriberCount(keys.topic(`u:${uid}`)), 1);
+  },
+);
 
 for (const [from, sender] of [
   [0, "a node with a member"],
