@@ -32,7 +32,7 @@ export const channelQueries = (maxUids: number) => {
         Type.Enum(["subscribers", "blacklist", "whitelist"], {
           type: "string",
           description:
-            "Users to list. Absent means `subscribers`: the permanent and the temporary ones",
+            "List whose users are returned. Absent means `subscribers`: the permanent and the temporary subscribers",
         }),
       ),
       ...page,

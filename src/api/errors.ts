@@ -116,7 +116,7 @@ export const EDGE_ERRORS = {
     status: 409,
     message: "The number of webhooks has reached webhooks.max; delete one or raise the limit",
   },
-  url_refused: { status: 400, message: "Webhooks may not be sent to this URL" },
+  url_refused: { status: 400, message: "Webhooks cannot be sent to this URL; use another one" },
   log_full: { status: 413, message: "The stream has reached a limit set in logs.*" },
   body_too_large: { status: 413, message: "The request body is too large" },
   unsupported_media_type: {

@@ -74,7 +74,7 @@ const EXAMPLE_CURSOR = "eEAAAAAAAAQABVPl-AAAA";
 
 const eventsBody = Type.Object(
   {
-    events: Type.Array(eventBody, { description: "Events in order" }),
+    events: Type.Array(eventBody, { description: "Events in the order of the feed" }),
     cursor: Type.String({
       description: "Cursor after the last event, for the `after` parameter of the next call",
     }),
@@ -96,7 +96,7 @@ const feedBody = Type.Object(
 
 const switchedBody = Type.Object(
   {
-    feed: Type.String({ description: "on or off" }),
+    feed: Type.String({ description: "on if the store writes events, otherwise off" }),
     cursor: Type.String({ description: "Cursor from which the feed is complete" }),
   },
   {

@@ -21,7 +21,7 @@ interface EventKind {
 
 const channelKey = text("Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>`");
 const uid = text("User id");
-const gone = Type.Literal(1, { description: "The message has expired or was removed" });
+const gone = Type.Literal(1, { description: "1: the message has expired or was removed" });
 const streamState = Type.Enum(["closed", "cancelled", "interrupted"], {
   type: "string",
   description:
@@ -80,8 +80,8 @@ const storedMessage = {
   ...message.properties,
   stream: Type.Optional(
     Type.Object(
-      { state: Type.Literal("active", { description: "The stream has just begun" }) },
-      { description: "Present if the message has a stream. `stream.ended` has the text" },
+      { state: Type.Literal("active", { description: "The message has begun the stream" }) },
+      { description: "Present if the message has a stream. The event `stream.ended` has its text" },
     ),
   ),
 };
@@ -165,7 +165,7 @@ const EVENTS = {
         message_seq: count("Sequence number of the stream's message"),
         state: streamState,
         text: text("Text of the stream"),
-        truncated: flag("1: the text is longer"),
+        truncated: flag("1: the stream has more text than `text`"),
         channel_key: channelKey,
       }),
       Type.Object({
@@ -208,7 +208,10 @@ const EVENTS = {
   },
   "user.offline": {
     when: "a user who was online has had no session for `events.presenceDelayMs`",
-    data: Type.Object({ uid, device_flag: deviceFlag("Type of the last device to leave") }),
+    data: Type.Object({
+      uid,
+      device_flag: deviceFlag("Type of the device whose session ended last"),
+    }),
     example: { uid: "alice", device_flag: 0 },
   },
   "session.opened": {

@@ -37,7 +37,7 @@ const CREDENTIAL_NEEDED =
   "A valid credential is required: send Authorization: Bearer <token> with a token from /manager/login or the static API token, or the static API token in the token header";
 
 const NOT_FROM_PAGES =
-  "Calls without a credential are rejected if they name another host, or come from a web page that this address does not serve itself; use the host 127.0.0.1, [::1] or localhost, or send a credential";
+  "Calls without a credential are rejected if their Host header names another machine, or if they come from a web page of another origin; use the host 127.0.0.1, [::1] or localhost, or send a credential";
 
 const NOT_THROUGH_PROXIES =
   "Calls without a credential are rejected if a proxy forwarded them, because the proxy may be reachable from other machines; send a credential, and set api.token or auth.api = required";

@@ -142,7 +142,7 @@ export const authOptions = Type.Object(
       maximum: 1_000_000,
       unit: "failed attempts",
       description:
-        "Number of wrong client tokens and wrong URL signatures from one network (an IPv4 address or an IPv6 /64) within `auth.tokenWindowS` after which tokens and signatures from that network are checked one at a time, two per second. Attempts on sockets, at /stream and at /v1/stream are counted together. Wrong API tokens (`api.token`) are limited in the same way, but counted separately and by each node. Raise this value if many clients with expired tokens share an address.",
+        "Number of wrong client tokens and wrong URL signatures from one network (an IPv4 address or an IPv6 /64) within `auth.tokenWindowS` after which tokens and signatures from that network are checked one at a time, two per second. Attempts on sockets, at /stream and at /v1/stream are counted together. Wrong API tokens (`api.token`) are limited in the same way, but are counted separately, and on each node separately. Raise this value if many clients with expired tokens share an address.",
     }),
     tokenWindowS: Type.Integer({
       default: 60,

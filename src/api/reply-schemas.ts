@@ -55,9 +55,9 @@ export const importBody = Type.Object(
     }),
     stored: Type.Object(
       Object.fromEntries(
-        LINE_KINDS.map((kind) => [kind, Type.Optional(count(`Lines of the kind ${kind}`))]),
+        LINE_KINDS.map((kind) => [kind, Type.Optional(count(`Number of ${kind} lines`))]),
       ),
-      { description: "Number of stored lines by kind. A line that replaced another counts again" },
+      { description: "Number of stored lines by kind, including lines that replaced earlier ones" },
     ),
     retention_s: count("Value of store.retentionS: older messages are not kept. 0 means no limit"),
     max_channel_messages: count("Value of store.maxChannelMessages. 0 means no limit"),
@@ -69,12 +69,12 @@ export const importBody = Type.Object(
             "Time of the newest message in Unix seconds, or 0 if it was removed",
           ),
           through_seq: count(
-            "Last sequence number that count and checksum cover. They cover at most 10000 messages",
+            "Last sequence number that `count` and `checksum` include. They include at most 10000 messages",
           ),
           count: count("Number of messages in the range"),
           checksum: text("SHA-256 of the messages, in hexadecimal"),
         },
-        { description: "Messages of the channel in the query" },
+        { description: "Newest message and checksum of the channel in the query" },
       ),
     ),
   },
@@ -443,7 +443,7 @@ export const configBody = Type.Object(
         ),
         is_secret: flag("1: the value is secret and not shown"),
         is_set: flag("1: the value is not the default"),
-        source: text("Source of the value, and the other sources that it overrides"),
+        source: text("Source of the value, and the sources that this source overrides"),
         description: text("Meaning of the setting"),
         unit: Type.Optional(text("Unit of the value")),
       }),
@@ -480,7 +480,7 @@ export const indexBody = Type.Object(
   },
   {
     title: "Index",
-    description: "Purpose of this address, with the path of its documentation",
+    description: "Purpose of this address, and the path of the OpenAPI document",
     examples: [
       {
         service: "Jindou",
@@ -590,7 +590,7 @@ export const streamProperties = {
       id: text("Id of the event"),
       type: text("Type of the event"),
       data: text("Data of the event"),
-      timestamp: Type.Integer({ description: "Time in Unix milliseconds" }),
+      timestamp: Type.Integer({ description: "Time of the event in Unix milliseconds" }),
     }),
     { description: "Tool calls and custom events of the stream" },
   ),
@@ -663,8 +663,8 @@ export const message = Type.Object(
     from_uid: text("Sender"),
     channel_id: channelId,
     channel_type: channelType,
-    timestamp: Type.Integer({ description: "Time in Unix seconds" }),
-    timestamp_ms: Type.Integer({ description: "Time in Unix milliseconds" }),
+    timestamp: Type.Integer({ description: "Time of the message in Unix seconds" }),
+    timestamp_ms: Type.Integer({ description: "Time of the message in Unix milliseconds" }),
     header: Type.Object(
       {
         no_persist: flag("1: the message is not stored"),

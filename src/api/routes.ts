@@ -300,7 +300,7 @@ function channelReadRoutes(ports: ChannelRoutePorts, maxSubscribers: number): re
       ...common,
       path: "/channel/whitelist",
       operation: "getWhitelist",
-      summary: "Lists the users on the whitelist, up to the maximum number of users in one call",
+      summary: "Lists the whitelist's first users, at most `api.maxSubscribersPerCall` of them",
       query: queries.allowed,
       success: { description: "Users on the whitelist", body: replies.whitelistBody },
       handle: reads.allowed,

@@ -39,7 +39,7 @@ export const streamQuery = Type.Object({
     Type.String({
       maxLength: MAX_TOKEN_LENGTH,
       description:
-        "Device token of the user `uid`, who must be in the channel. With it, the call needs no other credential. Can also be sent in the x-token header, or in x-token* in the form of RFC 8187",
+        "Device token of the user `uid`, who must be in the channel. With this token, the call needs no other credential. The token can also be sent in the x-token header, or in x-token* in the form of RFC 8187",
     }),
   ),
   device_flag: Type.Optional(

@@ -158,7 +158,7 @@ const webhookBodies = {
           pattern: WELL_FORMED_PATTERN,
           minLength: 1,
           maxLength: 4096,
-          description: "Position at which the range ends, in the same form. Absent means now",
+          description: "Position at which the range ends, in the form of `after`. Absent means now",
         }),
       ),
       types: Type.Optional(types),
@@ -179,7 +179,7 @@ const webhookBodies = {
     },
     {
       title: "WebhookRotation",
-      description: "Time for which the earlier secrets stay valid",
+      description: "Number of seconds for which requests are also signed with the earlier secrets",
       examples: [{ overlapS: 3600 }],
     },
   ),

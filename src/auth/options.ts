@@ -79,7 +79,7 @@ export const jwtOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description:
-        "Time after which the JWKS is read again. Tokens signed with a key that is no longer in it are rejected from then on. A token with an unknown key makes the node read the JWKS earlier, at most once every 30 seconds.",
+        "Time after which the JWKS is read again. After that, tokens signed with a key that was removed from the JWKS are rejected. A token with an unknown key makes the node read the JWKS earlier, at most once every 30 seconds.",
     }),
     jwksMaxStaleS: Type.Integer({
       default: 86_400,
@@ -128,7 +128,7 @@ export const jwtOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description:
-        "Additional time, after `exp` and `auth.jwt.clockToleranceS`, before sessions whose clients cannot refresh a token are closed. These clients use WKProto or WuKongIM's JSON-RPC.",
+        "Additional time for which a session stays open after `exp` and `auth.jwt.clockToleranceS` if its client cannot refresh a token. Such clients use WKProto or WuKongIM's JSON-RPC.",
     }),
     deviceLevelDefault: Type.Integer({
       default: 0,

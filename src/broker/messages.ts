@@ -282,7 +282,7 @@ export function createMessages(
       const type = typeOrFault(payload);
       if (typeof type === "string") return type;
       if (header.syncOnce || (type === COMMAND_TYPE) === isCommand) return undefined;
-      return "the hook must not turn a message into a command, or a command into a message";
+      return "a hook must not turn a message into a command, or a command into a message";
     });
     hooked.catch(ignore); // a command that waits for its turn handles the rejection later
     return hooked;

@@ -28,7 +28,7 @@ export const messagesOptions = Type.Object(
     backendMayImpersonate: Type.Boolean({
       default: false,
       description:
-        "Whether a backend may send messages, commands and events to a group in the name of a user who is not a member of it. The other rules apply. With `api.dialect` = `wukongim` it always may, as with WuKongIM.",
+        "Whether a backend may send messages, commands and events to a group in the name of a user who is not a member of it. The other rules for sending always apply. With `api.dialect` = `wukongim`, this option has no effect: a backend always may, as with WuKongIM.",
     }),
   },
   { additionalProperties: false },
@@ -95,7 +95,7 @@ export const eventsOptions = Type.Object(
     feed: Type.Enum(["store", "on", "off"], {
       default: "store",
       description:
-        "Whether changes in the store write events for backends. The store keeps this state, so that all nodes agree. `store`: the state in the store is used; it is off in a new store. `on` and `off`: a new store begins with this state, and a node does not start if its store has the other state. `jindou events on` and `jindou events off` change the state while nodes run.",
+        "Whether changes in the store write events for backends. The store keeps this state, so that all nodes agree. `store`: the state in the store is used; in a new store, the feed is off. `on` and `off`: a new store begins with this state, and a node does not start if its store has the other state. `jindou events on` and `jindou events off` change the state while nodes run.",
     }),
     retentionS: Type.Integer({
       default: 259_200,
@@ -180,7 +180,7 @@ export const logsOptions = Type.Object(
       maximum: 10_000_000,
       unit: "logs",
       description:
-        "Number of logs whose heads a node with the embedded store keeps in memory. More logs can exist. Their heads are read from the database when they are needed.",
+        "Number of logs whose heads (length, state and producers) a node with the embedded store keeps in memory. The heads of all other logs are read from the database when they are needed.",
     }),
     maxActiveBytes: Type.Integer({
       default: 268_435_456,

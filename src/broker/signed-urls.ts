@@ -101,7 +101,9 @@ export function createSignedUrls({ store, tokens, clock }: SignedUrlPorts): Sign
     if (isFresh && isSignedBy(validKeys(), text, mac)) return;
     await reading.run(); // another node may have created the key after the last read
     if (!isSignedBy(validKeys(), text, mac))
-      throw refusal("The parameter sig is not valid for this path, or its key has been replaced");
+      throw refusal(
+        "The parameter sig is not valid for this path, or its key has been replaced; request a new URL from POST /v1/sign",
+      );
   }
 
   return {

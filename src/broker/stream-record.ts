@@ -47,7 +47,7 @@ export function recordProblem(record: Uint8Array, isJson: boolean): string | und
   const type = stringField(record, "type");
   if (type === undefined || !type.startsWith(RESERVED_EVENT_PREFIX)) return undefined;
   if (!isEventType(type))
-    return "A message may have the type ___TextMessageContent or that of a tool call, but no other type that begins with ___";
+    return "A message may have the type ___TextMessageContent or a type of tool-call events, but no other type that begins with ___";
   const data = stringField(record, "data");
   if (data === undefined || !isWellFormed(data))
     return `The data field of a message of type ${type} must be a string of well-formed Unicode`;

@@ -203,7 +203,7 @@ export class Connection {
     }
     // the server refuses a frame above its limit, or closes the connection
     if (frame.length <= this.#maxFrameBytes) return frame;
-    const message = `The request of ${frame.length} bytes exceeds the limit of ${this.#maxFrameBytes}`;
+    const message = `The request has ${frame.length} bytes. The limit is ${this.#maxFrameBytes}`;
     throw new JindouError("too_large", { message });
   }
 

@@ -116,7 +116,7 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "frames per second",
       description:
-        "Sustained rate of work per connection. A small frame counts as one. Larger or more expensive frames count by their size in KiB and by the messages, users and conversations that are read for them (see the table under Rate in docs/protocol/native.md). 0 means no limit, for users as well.",
+        "Sustained rate of work per connection. A small frame counts as one. Larger or more expensive frames count by their size in KiB and by the messages, users and conversations that are read for them (see the table under Rate in docs/protocol/native.md). 0 means no limit, neither for a connection nor for a user.",
     }),
     frameBurst: Type.Integer({
       default: 1000,
@@ -180,7 +180,7 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "connections",
       description:
-        "Maximum number of one user's sessions on this node and, counted separately, of the user's clients that follow streams over HTTP. 0 means no limit.",
+        "Maximum number of sessions that one user may have on this node. The same limit applies, separately, to the user's clients that follow streams over HTTP. 0 means no limit.",
     }),
     keepClosed: Type.Integer({
       default: 10_000,

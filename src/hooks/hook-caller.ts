@@ -178,7 +178,7 @@ export class HookCaller {
     const record = this.#breaker.admit();
     if (record === undefined) {
       this.#ports.onOutcome("circuit_open");
-      throw new HookFailure("circuit_open", "the circuit breaker is open after failures");
+      throw new HookFailure("circuit_open", "the circuit breaker is open after failed calls");
     }
     const startedMs = performance.now();
     let outcome: HookOutcome = "allowed";

@@ -34,7 +34,7 @@ export function connectorCreator(judge: Judge, resolve: Resolve): CreateConnecto
       if (refusal !== undefined) return callback(new RefusedAddress(refusal), null);
       connectors[isEncrypted ? 0 : 1]?.(target, (error, socket) => {
         if (error !== null || socket === null)
-          return callback(error ?? new Error("There is no connection"), null);
+          return callback(error ?? new Error("The connection could not be opened"), null);
         const refused = connectedRefusal(judge, socket, isEncrypted);
         if (refused === undefined) return callback(null, socket);
         socket.destroy();
@@ -46,7 +46,7 @@ export function connectorCreator(judge: Judge, resolve: Resolve): CreateConnecto
 
 function connectedRefusal(judge: Judge, { remoteAddress }: Socket, isEncrypted: boolean) {
   return remoteAddress === undefined
-    ? "The connection has no address"
+    ? "The remote address of the connection is unknown"
     : judge(remoteAddress, isEncrypted);
 }
 

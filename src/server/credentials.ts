@@ -49,6 +49,6 @@ function wrongFlagLog(logger: Logger) {
     const key = `${wrongFlag.uid} ${wrongFlag.flag}`;
     if (logged.get(key)) return;
     logged.set(key, true);
-    log.info(wrongFlag, "Refused a client: its token is for a different device flag");
+    log.info(wrongFlag, "Refused a client, because its token is for a different device flag");
   };
 }

@@ -66,7 +66,7 @@ export function createEmbeddedDrivers(ports: DriverPorts): Drivers {
     if (former !== undefined)
       log.warn(
         { former },
-        "The former store was moved to another folder, and a new one was created",
+        "The former store was moved to another folder, and a new store was created",
       );
     await store.start(signal);
   };

@@ -79,7 +79,7 @@ export class EventFeedKeeper {
       eventsRemoved.of().add(await store.trimEvents(limits));
       eventsBytes.of().set(await store.eventBytes());
     } catch (error) {
-      errorLog(this.#node, "events")(error, "Old events could not be removed");
+      errorLog(this.#node, "events")(error, "Could not remove old events from the feed");
     }
   }
 }

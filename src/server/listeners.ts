@@ -139,7 +139,7 @@ function createLimits({ config, logger, metrics }: Node): SocketLimits {
       if (max > capacity)
         log.warn(
           { max, capacity },
-          "sockets.max exceeds the limit of open files, which applies instead",
+          "sockets.max is higher than the limit on open files allows, so the lower limit applies",
         );
       return max === 0 ? capacity : Math.min(max, capacity);
     },

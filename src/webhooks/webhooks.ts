@@ -385,7 +385,7 @@ class WebhookDispatch implements WebhookService {
 
   /** Parses stored texts. Leaves out and reports texts that cannot be parsed. */
   #parsed<Row>(texts: readonly string[]): Row[] {
-    const what = "A stored text of a webhook could not be read, so it is not listed";
+    const what = "Could not parse a stored attempt or failure of a webhook, so it is not listed";
     return texts.flatMap(
       (text) => ifReadable(() => JSON.parse(text) as Row, what, this.#reportDamage) ?? [],
     );
@@ -467,7 +467,7 @@ class WebhookDispatch implements WebhookService {
     if (this.#isClosed) return;
     this.#ticking = this.#ticking
       .then(() => this.#renew())
-      .catch((error: unknown) => this.#ports.onError(error, "Webhooks could not be read"))
+      .catch((error: unknown) => this.#ports.onError(error, "Could not read the webhooks"))
       .finally(() => {
         clearTimeout(this.#timer);
         if (!this.#isClosed) this.#timer = setTimeout(() => this.#tick(), this.#tickMs);

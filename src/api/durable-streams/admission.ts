@@ -80,7 +80,7 @@ interface Admitted {
 type Verdict = { readonly refusal: HttpReply } | { readonly caller: Omit<StreamCaller, "bearer"> };
 
 const FREE_STREAMS_NEED_SIG =
-  "A client's token is not valid for this stream; use a URL that a backend has signed with POST /v1/sign";
+  "Client tokens are not accepted for this stream; use a URL that a backend has signed with POST /v1/sign";
 /** Statuses of the error replies to a caller who may not read a stream. */
 const UNREADABLE: ReadonlySet<number> = new Set([401, 403, 404]);
 const WRITERS_NEED_UID =

@@ -138,10 +138,11 @@ export function createDurableStreamRoutes(
         description: "Data after the offset, with the stream's content type",
         body: undefined,
         contentType: "application/octet-stream",
-        eventStream: "`data` and `control` events, until the stream ends or for about a minute",
+        eventStream:
+          "`data` and `control` events, until the stream ends or about a minute has passed",
         nothing: "live=long-poll: no data arrived in time, or the stream is closed",
       },
-      replies: { 304: "The data matches the tag in If-None-Match" },
+      replies: { 304: "The data has not changed: its ETag matches If-None-Match" },
       errors: ["bad_id", "stream_unknown", ...VIEWER_ERRORS],
       edgeErrors: ["stream_deleted", "offset_lost", "not_found"],
     },

@@ -278,9 +278,12 @@ function creationReply(creation: LogCreation, location: string): HttpReply {
         "The Content-Type differs from the content type of the fork's source. Send the source's type",
       );
     case "bad_offset":
-      return badHeader("Stream-Fork-Offset", "is not an offset of the source");
+      return badHeader("Stream-Fork-Offset", "is not an offset of the fork's source");
     case "bad_sub_offset":
-      return badHeader("Stream-Fork-Sub-Offset", "is beyond the append that follows the offset");
+      return badHeader(
+        "Stream-Fork-Sub-Offset",
+        "exceeds the length of the append that begins at Stream-Fork-Offset",
+      );
     case "full":
       return fullReply(creation.limit);
   }

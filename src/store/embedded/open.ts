@@ -245,7 +245,7 @@ async function releaseFolder(
     } catch (error) {
       onError(
         error as Error,
-        "Could not release the data folder. The next start ignores its owner",
+        "Could not release the data folder; the next start will recognise that this process has ended",
       );
       return undefined;
     }

@@ -165,7 +165,7 @@ export class EventOutbox {
   #tryAgain(): void {
     this.#retry = undefined;
     this.#assignIds().catch((error: Error) =>
-      this.#ports.onError(error, "Could not write events. They will be written later"),
+      this.#ports.onError(error, "Could not write events; trying again"),
     );
   }
 }
