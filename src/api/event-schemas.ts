@@ -73,7 +73,7 @@ const goneMessage = {
 const page = {
   uids,
   page: count("Position of this event among the message's events, starting at 1"),
-  pages: count("Number of events for the message"),
+  pages: count("Number of events that the message produced"),
 };
 
 const storedMessage = {

@@ -105,7 +105,7 @@ export const cancelBody = Type.Object(
       Type.String({
         pattern: OPTIONAL_ID_PATTERN,
         description:
-          "User who cancels. For a personal channel, this must be one of its two users. Otherwise, empty or absent means the system",
+          "User who cancels. For a personal channel, this must be one of its two users. For a group, empty or absent means the system",
       }),
     ),
   },

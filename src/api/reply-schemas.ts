@@ -502,8 +502,10 @@ export const varzBody = Type.Object(
     sessions: count("Number of sessions"),
     out_msgs: count("Number of pushes to sessions since the start"),
     mem: count("Resident memory in bytes"),
-    ws_addr: text("Address at which clients reach the node, or empty"),
-    tcp_addr: text("Address at which clients reach the node by WKProto over TCP, or empty"),
+    ws_addr: text("Address at which clients reach the node; empty if none is configured"),
+    tcp_addr: text(
+      "Address at which clients reach the node by WKProto over TCP; empty if none is configured",
+    ),
   },
   {
     title: "Varz",
@@ -677,8 +679,8 @@ export const message = Type.Object(
       description:
         "Lifetime of the message in seconds, counted from its timestamp. 0 means that the message never expires",
     }),
-    stream_no: text("client_msg_no of the stream to which the message belongs, or empty"),
-    tag_key: text("Label of the message, or empty"),
+    stream_no: text("client_msg_no of the stream to which the message belongs; empty if none"),
+    tag_key: text("Label of the message; empty if it has none"),
     setting: Type.Optional(
       Type.Integer({ description: "Setting bits that a WKProto client sent with the message" }),
     ),
@@ -820,7 +822,7 @@ export const nodesBody = Type.Array(
 
 const addresses = {
   tcp_addr: Type.String({
-    description: "Address (host:port) for WKProto over TCP, or empty",
+    description: "Address (host:port) for WKProto over TCP; empty if none is configured",
   }),
   ws_addr: Type.String({
     description:

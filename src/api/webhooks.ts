@@ -360,7 +360,7 @@ export function createWebhookRoutes(webhooks: Webhooks): readonly ApiRoute[] {
       ...writing,
       path: "/webhooks",
       operation: "createWebhook",
-      summary: "Creates a webhook. It receives the events that occur from then on",
+      summary: "Creates a webhook. Events that occur after this call are delivered to it",
       body: webhookBodies.create,
       success: { status: 201, description: "The webhook was created", body: created },
       errors: ["unavailable"],

@@ -46,7 +46,7 @@ const startOptions = Type.Object(
       maximum: 3600,
       unit: "seconds",
       description:
-        "How long a starting node waits if Redis cannot be reached, is still loading its data or has no primary yet. Meanwhile, `/healthz` returns 200, and every other call returns 503. If Redis still cannot be used after this time, the node exits with code 1. 0 means that the node does not wait.",
+        "Maximum time for which a starting node waits while Redis cannot be reached, is still loading its data or has no primary yet. Meanwhile, `/healthz` returns 200, and every other call returns 503. If Redis still cannot be used after this time, the node exits with code 1. 0 means that the node does not wait.",
     }),
   },
   { additionalProperties: false },

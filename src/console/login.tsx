@@ -66,8 +66,8 @@ export function Login({ onDone }: { readonly onDone: () => void }) {
           {way === "password" ? "Use a token instead" : "Use a password instead"}
         </button>
         <p class="muted">
-          The credential is kept in this tab until you log out or close it. It is never stored in a
-          cookie.
+          The credential is kept in this tab until you log out or close the tab. It is never stored
+          in a cookie.
         </p>
       </form>
     </main>

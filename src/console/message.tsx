@@ -212,7 +212,7 @@ function Readers({ question, seq }: { readonly question: Question; readonly seq:
     >
       <ErrorNote error={error} />
       {data?.readers.length === 0 && (
-        <Empty>The channel has no members, or keeps no read positions.</Empty>
+        <Empty>The channel has no members, or the server keeps no read positions for it.</Empty>
       )}
       <ul class="rows">
         {data?.readers.map(({ uid: reader, read_seq, has_read }) => (

@@ -164,7 +164,7 @@ function WhyOffline({ uid }: { readonly uid: string }) {
     <Card
       title="Why offline"
       json={path}
-      help="The user's sessions that ended in the last 24 hours, and refused connects with this user id, as kept in the nodes' memory."
+      help="The user's sessions that ended in the last 24 hours, and refused connects with this user id, as far as the nodes have them in memory."
     >
       <ErrorNote error={error} />
       {data !== undefined && newest === undefined && (

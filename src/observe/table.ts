@@ -265,7 +265,7 @@ export const METRICS = {
   ),
   pushLag: gauge(
     "push_lag_seconds",
-    "Time for which the oldest due message has been waiting for a push decision, or 0. Only one node in the cluster decides, and the others report 0",
+    "Time for which the oldest due message has been waiting for a push decision, 0 if none waits. Only one node in the cluster decides, and the others report 0",
   ),
   eventsDemand: gauge(
     "events_demand",
@@ -332,7 +332,7 @@ export const METRICS = {
   ),
   webhookOldest: gauge(
     "webhook_oldest_undelivered_seconds",
-    "Age of the oldest event that this node has to deliver to the webhook, or 0. A node reports only the webhooks that it delivers to",
+    "Age of the oldest event that this node has to deliver to the webhook, 0 if there is none. A node reports only the webhooks that it delivers to",
     ["webhook"],
   ),
   webhookLag: gauge(

@@ -73,7 +73,7 @@ export function createRedisDrivers(ports: DriverPorts): Drivers {
       else
         clusterLog.warn(
           { timings },
-          "Nodes have different timings, so each node uses the largest value until all have the same",
+          "The nodes have different timings, so each node uses the largest values until all nodes have the same",
         );
     },
     onDifferences: (differences) =>

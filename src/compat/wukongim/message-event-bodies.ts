@@ -43,15 +43,15 @@ export const messageEventBody = Type.Object(
         "Id of the event. An event that repeats the id, the type, the payload and the time is a retry, unless the id is the client_msg_no or was used by different events",
     }),
     event_type: text(`One of ${[...STATUSES.keys()].join(", ")}`),
-    event_key: Type.Optional(text(`Lane of the event: ${MAIN_LANE}, or empty`)),
-    visibility: Type.Optional(text("public, or empty")),
+    event_key: Type.Optional(text(`Lane of the event. Must be ${MAIN_LANE} or empty`)),
+    visibility: Type.Optional(text("Visibility of the event. Must be public or empty")),
     occurred_at: Type.Optional(
       Type.Integer({ description: "Time of the event in Unix milliseconds. 0 means now" }),
     ),
     payload: Type.Optional(
       Type.Unknown({
         description:
-          '{"kind":"text","delta":<text>} for a delta, {"kind":"text","text":<text>} for a snapshot. Any value for an end; its `end_reason` and `error` are shown with the message',
+          '{"kind":"text","delta":<text>} for stream.delta, {"kind":"text","text":<text>} for stream.snapshot. For an event that ends the stream, any value; its fields `end_reason` and `error` are returned with the message',
       }),
     ),
   },
@@ -155,7 +155,7 @@ export const eventPageBody = Type.Object(
             event_id: replies.text("Id of the event"),
             event_key: replies.text("Lane of the event: main or __finish__"),
             event_type: replies.text("Type of the event"),
-            visibility: replies.text("public, or empty"),
+            visibility: replies.text("Visibility of the event: public or empty"),
             occurred_at: Type.Integer({ description: "Time of the event in Unix milliseconds" }),
             payload: Type.Object(
               {},

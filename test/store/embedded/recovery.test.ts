@@ -401,7 +401,7 @@ t.test("rows that cannot be read are reported, and the store starts without them
   const reopened = await openStore(t, path, { onError });
   t.match(problems, [
     "Could not read events, so they are left out of the feed",
-    "Could not read a stream, so it does not continue",
+    "Could not load a stream, so it accepts no further events",
     "Could not read an event, so it is left out of the feed",
   ]);
   t.equal(await reopened.stream("2:g", "s"), undefined);

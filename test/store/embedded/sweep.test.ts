@@ -288,7 +288,7 @@ t.test("a stream that could not be read at the start is removed with its message
   await store.close();
   await damageRow(path, "logFrames", { at: 1 });
   const reopened = await openStore(t, path, limits);
-  t.same(problems, ["Could not read a stream, so it does not continue"]);
+  t.same(problems, ["Could not load a stream, so it accepts no further events"]);
   await reopened.append(draftOf());
   await reopened.checkpoint();
   t.equal(await reopened.sweep(), 1);

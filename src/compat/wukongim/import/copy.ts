@@ -492,7 +492,7 @@ class Copy {
     // The counts may differ, because the node may have removed messages that are expired or old.
     if (this.#hasLimits || range.hasExpired) return undefined;
     if (count > range.count)
-      return `differ: the node still has ${count - range.count} that the server has deleted`;
+      return `differ: the server has deleted ${count - range.count} of them, but the node has not`;
     return checksum === range.checksum() ? undefined : "differ";
   }
 

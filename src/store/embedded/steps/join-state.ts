@@ -35,7 +35,7 @@ export function createJoinState(ports: JoinPorts): SessionStore["joinState"] {
   const longLists = new Turns();
 
   const readable = <Result>(read: () => Result) =>
-    ifReadable(read, "Could not read what a client refers to in order to resume", onError);
+    ifReadable(read, "Could not read the message or channel from which a client resumes", onError);
 
   function resumeSeqsOf(positions: readonly ResumePosition[]): MaybePromise<readonly ResumeSeqs[]> {
     // If a message cannot be read, ids are not compared. If the channel cannot be read, the channel

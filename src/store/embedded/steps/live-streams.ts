@@ -194,7 +194,7 @@ export class LiveStreams {
         const stream = this.#load(number);
         if (stream !== undefined && replayed.has(number)) this.markDirty(stream);
       } catch (error) {
-        onError(error as Error, "Could not read a stream, so it does not continue");
+        onError(error as Error, "Could not load a stream, so it accepts no further events");
       }
   }
 

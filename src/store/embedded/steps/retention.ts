@@ -328,7 +328,7 @@ function removeContent(
   if (streamMessage !== undefined)
     ifReadable(
       () => streamRows.remove(number, streamMessage),
-      "Could not read a stream, so its log remains after its message",
+      "Could not read a stream, so its log was not removed together with its message",
       onError,
     );
   removeLabels(tables, number, sourceIds);

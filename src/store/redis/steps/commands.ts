@@ -224,7 +224,7 @@ export class Commands {
     try {
       await link.write("xdel", pendingCopiesOf(link.keys, key), messageId);
     } catch (error) {
-      onError(error, "Could not remove a completed command from the pending copies");
+      onError(error, "Could not remove a completed command from the pending commands");
     }
   }
 
