@@ -7,7 +7,7 @@ import { startRedis } from "../support/redis.ts";
 
 const DEAD_AFTER = "JINDOU_CLUSTER_DEAD_AFTER_MS";
 const ACCEPT = { JINDOU_CLUSTER_ACCEPT_NEW_TIMINGS: "1" };
-const DIFFERENT = "Nodes have different timings";
+const DIFFERENT = "The nodes have different timings";
 const EQUAL = "All nodes have the same timings now";
 
 function settingsOf(url: string, id: string, settings = {}) {
