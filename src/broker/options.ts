@@ -180,7 +180,7 @@ export const logsOptions = Type.Object(
       maximum: 10_000_000,
       unit: "logs",
       description:
-        "Number of logs whose heads (length, state and producers) a node with the embedded store keeps in memory. The heads of all other logs are read from the database when they are needed.",
+        "Number of logs whose heads (content type, end and state) a node with the embedded store keeps in memory. The heads of all other logs are read from the database when they are needed.",
     }),
     maxActiveBytes: Type.Integer({
       default: 268_435_456,

@@ -169,7 +169,7 @@ export class SessionResync {
         return await step();
       } catch (error) {
         if (!(error instanceof BrokerError)) {
-          onError(error, "Could not update a session; the session is closed");
+          onError(error, "Could not bring a session up to date; the session is closed");
           return session.end("unavailable"); // the client reconnects and resumes
         }
         await new Promise((resolve) => setTimeout(resolve, retryMs).unref());

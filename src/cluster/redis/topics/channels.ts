@@ -187,7 +187,7 @@ export class Channels {
       if (isTransient(error)) throw error;
       sequencers.onError(
         error,
-        "Could not read the list of a user's personal channels; messages missed in them are not delivered",
+        "Could not read the list of a user's personal channels; messages that were missed in these channels are not delivered",
       );
       return [];
     }

@@ -243,7 +243,10 @@ async function walk(path: string, { onError, onNotice, signal }: CheckPorts): Pr
     if (error instanceof BrokerError) throw error;
     // The process could not be started. The store is opened anyway, because most databases are
     // sound after an unclean stop, and another attempt would probably fail too.
-    onError(error as Error, "Could not check the database after an unclean stop");
+    onError(
+      error as Error,
+      "Could not check the database after an unclean stop; it is opened without a check",
+    );
   } finally {
     for (const timer of timers) clearTimeout(timer);
   }

@@ -217,7 +217,8 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     if (!link.isCluster) return (await newestEvents()).map(({ number }) => number);
     const results = await Promise.allSettled(PARTITIONS.map(newestOf));
     const failed = results.find(({ status }) => status === "rejected");
-    if (failed?.status === "rejected") onError(failed.reason, "Could not look up new events");
+    if (failed?.status === "rejected")
+      onError(failed.reason, "Could not check the feed for new events");
     return results.map((result, at) =>
       result.status === "fulfilled" ? result.value.number : (previous[at] ?? 0),
     );
@@ -235,7 +236,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
   function startPolling(previous: readonly number[] = []): void {
     polling = setTimeout(async () => {
       const numbers = await poll(previous).catch((error: unknown) => {
-        onError(error, "Could not look up new events");
+        onError(error, "Could not check the feed for new events");
         return previous;
       });
       polling = undefined;
