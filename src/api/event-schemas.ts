@@ -92,9 +92,11 @@ const sessionData = {
   device_id: text("Id of the device, chosen by the client"),
   conn_id: count("Id of the session as a number, as in /connz"),
   device_online_count: count(
-    "Number of the user's sessions on devices of this type after this change",
+    "Number of the user's sessions on devices of this type after this session began or ended",
   ),
-  total_online_count: count("Total number of the user's sessions after this change"),
+  total_online_count: count(
+    "Total number of the user's sessions after this session began or ended",
+  ),
 };
 const SESSION_EXAMPLE = {
   conn_id: 4_142_501_573_165_057,

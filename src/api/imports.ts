@@ -167,8 +167,10 @@ export const importQuery = Type.Object({
   channel_id: Type.Optional(channelId),
   channel_type: Type.Optional(channelType),
   uid: Type.Optional(personUid),
-  from_seq: Type.Optional(seq("First sequence number to compare. Absent means 1")),
-  to_seq: Type.Optional(seq("Last sequence number to compare. Absent means the newest")),
+  from_seq: Type.Optional(seq("First sequence number that the checksum includes. Absent means 1")),
+  to_seq: Type.Optional(
+    seq("Last sequence number that the checksum includes. Absent means the newest"),
+  ),
 });
 
 export type ImportUseCases = Pick<Imports, "open" | "finish" | "apply" | "range" | "state">;

@@ -297,7 +297,7 @@ export const connzBody = Type.Object(
         node_id: text("Node that serves the session"),
         refused: Type.Optional(
           flag(
-            "1: the connect was refused, so uid and device are only what the client claimed. Absent for open sessions, like the fields below",
+            "1: the connect was refused, so uid and device are only what the client claimed. Absent for open sessions, like all following fields",
           ),
         ),
         ended: Type.Optional(text("Time at which the session ended or was refused, in ISO 8601")),

@@ -78,7 +78,8 @@ const settings = {
       }),
     },
     {
-      description: "Number of events in a request, and the time for which an event waits for more",
+      description:
+        "Maximum number of events in a request, and maximum time for which an event waits for further events",
     },
   ),
   order: Type.Enum([...WEBHOOK_ORDERS], {
@@ -109,7 +110,7 @@ const optional = {
       },
       {
         description:
-          "Number of events in a request, and the time for which an event waits for more",
+          "Maximum number of events in a request, and maximum time for which an event waits for further events",
       },
     ),
   ),

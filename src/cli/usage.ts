@@ -127,11 +127,11 @@ desktop class, as jindou token does.`,
       "accept-differences": { text: "close the import even if the two sides differ" },
       users: {
         value: "<file>",
-        text: "additional lines for POST /admin/import about users (NDJSON)",
+        text: "additional lines (NDJSON) about users, in the form of POST /admin/import",
       },
       channels: {
         value: "<file>",
-        text: "additional lines for POST /admin/import about channels, their members and lists",
+        text: "additional lines about channels, their members and lists, in the same form",
       },
       from: {
         value: "<url>",

@@ -136,7 +136,7 @@ function Result({ question }: { readonly question: Question }) {
             ? "The channel has no message with this id, or the message has expired."
             : uid === ""
               ? "None of the newest 5,000 messages of the channel has this client_msg_no, or the message has expired. Enter the sender to also search older messages for which a retry is still recognised (store.dedupeWindowS)."
-              : "Neither the sender's messages for which a retry is still recognised (store.dedupeWindowS) nor the newest 5,000 messages of the channel have this client_msg_no, or the message has expired. A message that is sent with it now is stored as a new message."}
+              : "Neither the sender's messages for which a retry is still recognised (store.dedupeWindowS) nor the newest 5,000 messages of the channel have this client_msg_no, or the message has expired. A message that is sent with this client_msg_no now is stored as a new message."}
         </p>
         {data[0] !== undefined && (
           <p class="note">

@@ -188,7 +188,7 @@ export const METRICS = {
   fanouts: counter("fanouts_total", "Pushes encoded and published to sessions"),
   deliveries: counter(
     "deliveries_total",
-    "Sessions that received the pushes counted by jindou_fanouts_total, one for each push and session",
+    "Deliveries of the pushes counted by jindou_fanouts_total, one for each push and session that received it",
   ),
   resumeRuns: counter(
     "resume_runs_total",
@@ -204,7 +204,7 @@ export const METRICS = {
   ),
   eventDeliveries: counter(
     "event_deliveries_total",
-    "Sessions that received the events counted by jindou_event_fanouts_total, one for each event and session",
+    "Deliveries of the events counted by jindou_event_fanouts_total, one for each event and session that received it",
   ),
   streamCatchUps: counter(
     "stream_catch_ups_total",
