@@ -26,7 +26,7 @@ const fromUid = Type.Optional(
   Type.String({
     pattern: OPTIONAL_ID_PATTERN,
     description:
-      "Sender of the stream's message. If empty or absent, the sender that this node has in memory for the stream is used, or the system account if it has none",
+      "Sender of the stream's message. Empty or absent means the sender of that message. In a personal channel, only the node on which the stream began accepts this",
   }),
 );
 
