@@ -380,9 +380,9 @@ export type Message = {
   readonly channel_id: string;
   /** 1 personal channel, 2 group channel */
   readonly channel_type: ChannelType;
-  /** Time in Unix seconds */
+  /** Time of the message in Unix seconds */
   readonly timestamp: number;
-  /** Time in Unix milliseconds */
+  /** Time of the message in Unix milliseconds */
   readonly timestamp_ms: number;
   /** Flags of the message */
   readonly header: {
@@ -395,9 +395,9 @@ export type Message = {
   };
   /** Lifetime of the message in seconds, counted from its timestamp. 0 means that the message never expires */
   readonly expire: number;
-  /** client_msg_no of the stream to which the message belongs, or empty */
+  /** client_msg_no of the stream to which the message belongs; empty if none */
   readonly stream_no: string;
-  /** Label of the message, or empty */
+  /** Label of the message; empty if it has none */
   readonly tag_key: string;
   /** Setting bits that a WKProto client sent with the message */
   readonly setting?: number | undefined;
@@ -430,7 +430,7 @@ export type Message = {
           readonly type: string;
           /** Data of the event */
           readonly data: string;
-          /** Time in Unix milliseconds */
+          /** Time of the event in Unix milliseconds */
           readonly timestamp: number;
         }[];
         /** Present if the stream is too long to be shown. `text` is then its beginning, `events` has one event in place of the rest, and the whole stream can be read at `log` */
@@ -490,13 +490,13 @@ export type CancelRequest = {
   readonly channel_id: string;
   /** 1 personal channel, 2 group channel */
   readonly channel_type: ChannelType;
-  /** User who cancels. For a personal channel, this must be one of its two users. Otherwise, empty or absent means the system */
+  /** User who cancels. For a personal channel, this must be one of its two users. For a group, empty or absent means the system */
   readonly uid?: string | undefined;
 };
 
 /** Page of the event feed */
 export type Events = {
-  /** Events in order */
+  /** Events in the order of the feed */
   readonly events: readonly FeedEvent[];
   /** Cursor after the last event, for the `after` parameter of the next call */
   readonly cursor: string;
@@ -551,9 +551,9 @@ export type MessageStoredEvent = {
         readonly channel_id: string;
         /** 1 personal channel, 2 group channel */
         readonly channel_type: ChannelType;
-        /** Time in Unix seconds */
+        /** Time of the message in Unix seconds */
         readonly timestamp: number;
-        /** Time in Unix milliseconds */
+        /** Time of the message in Unix milliseconds */
         readonly timestamp_ms: number;
         /** Flags of the message */
         readonly header: {
@@ -566,9 +566,9 @@ export type MessageStoredEvent = {
         };
         /** Lifetime of the message in seconds, counted from its timestamp. 0 means that the message never expires */
         readonly expire: number;
-        /** client_msg_no of the stream to which the message belongs, or empty */
+        /** client_msg_no of the stream to which the message belongs; empty if none */
         readonly stream_no: string;
-        /** Label of the message, or empty */
+        /** Label of the message; empty if it has none */
         readonly tag_key: string;
         /** Setting bits that a WKProto client sent with the message */
         readonly setting?: number | undefined;
@@ -576,10 +576,10 @@ export type MessageStoredEvent = {
         readonly topic?: string | undefined;
         /** Content of the message in base64 */
         readonly payload: string;
-        /** Present if the message has a stream. `stream.ended` has the text */
+        /** Present if the message has a stream. The event `stream.ended` has its text */
         readonly stream?:
           | {
-              /** The stream has just begun */
+              /** The message has begun the stream */
               readonly state: "active";
             }
           | undefined;
@@ -593,7 +593,7 @@ export type MessageStoredEvent = {
         readonly message_idstr: string;
         /** Sequence number of the message */
         readonly message_seq: number;
-        /** The message has expired or was removed */
+        /** 1: the message has expired or was removed */
         readonly gone: 1;
         /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
         readonly channel_key: string;
@@ -762,7 +762,7 @@ export type StreamEndedEvent = {
         readonly state: "closed" | "cancelled" | "interrupted";
         /** Text of the stream */
         readonly text: string;
-        /** 1: the text is longer */
+        /** 1: the stream has more text than `text` */
         readonly truncated: Flag;
         /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
         readonly channel_key: string;
@@ -774,7 +774,7 @@ export type StreamEndedEvent = {
         readonly message_seq: number;
         /** How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or another stream. `interrupted`: its producer sent nothing for too long */
         readonly state: "closed" | "cancelled" | "interrupted";
-        /** The message has expired or was removed */
+        /** 1: the message has expired or was removed */
         readonly gone: 1;
         /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
         readonly channel_key: string;
@@ -848,9 +848,9 @@ export type MessageUnreachedEvent = {
         readonly channel_id: string;
         /** 1 personal channel, 2 group channel */
         readonly channel_type: ChannelType;
-        /** Time in Unix seconds */
+        /** Time of the message in Unix seconds */
         readonly timestamp: number;
-        /** Time in Unix milliseconds */
+        /** Time of the message in Unix milliseconds */
         readonly timestamp_ms: number;
         /** Flags of the message */
         readonly header: {
@@ -863,9 +863,9 @@ export type MessageUnreachedEvent = {
         };
         /** Lifetime of the message in seconds, counted from its timestamp. 0 means that the message never expires */
         readonly expire: number;
-        /** client_msg_no of the stream to which the message belongs, or empty */
+        /** client_msg_no of the stream to which the message belongs; empty if none */
         readonly stream_no: string;
-        /** Label of the message, or empty */
+        /** Label of the message; empty if it has none */
         readonly tag_key: string;
         /** Setting bits that a WKProto client sent with the message */
         readonly setting?: number | undefined;
@@ -873,10 +873,10 @@ export type MessageUnreachedEvent = {
         readonly topic?: string | undefined;
         /** Content of the message in base64 */
         readonly payload: string;
-        /** Present if the message has a stream. `stream.ended` has the text */
+        /** Present if the message has a stream. The event `stream.ended` has its text */
         readonly stream?:
           | {
-              /** The stream has just begun */
+              /** The message has begun the stream */
               readonly state: "active";
             }
           | undefined;
@@ -884,7 +884,7 @@ export type MessageUnreachedEvent = {
         readonly uids: readonly string[];
         /** Position of this event among the message's events, starting at 1 */
         readonly page: number;
-        /** Number of events for the message */
+        /** Number of events that the message produced */
         readonly pages: number;
         /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
         readonly channel_key: string;
@@ -896,13 +896,13 @@ export type MessageUnreachedEvent = {
         readonly message_idstr: string;
         /** Sequence number of the message */
         readonly message_seq: number;
-        /** The message has expired or was removed */
+        /** 1: the message has expired or was removed */
         readonly gone: 1;
         /** Ids of the users whom the event concerns */
         readonly uids: readonly string[];
         /** Position of this event among the message's events, starting at 1 */
         readonly page: number;
-        /** Number of events for the message */
+        /** Number of events that the message produced */
         readonly pages: number;
         /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
         readonly channel_key: string;
@@ -938,7 +938,7 @@ export type UserOfflineEvent = {
   readonly data: {
     /** User id */
     readonly uid: string;
-    /** Type of the last device to leave */
+    /** Type of the device whose session ended last */
     readonly device_flag: DeviceFlag;
   };
 };
@@ -961,9 +961,9 @@ export type SessionOpenedEvent = {
     readonly device_id: string;
     /** Id of the session as a number, as in /connz */
     readonly conn_id: number;
-    /** Number of the user's sessions on devices of this type after this change */
+    /** Number of the user's sessions on devices of this type after this session began or ended */
     readonly device_online_count: number;
-    /** Total number of the user's sessions after this change */
+    /** Total number of the user's sessions after this session began or ended */
     readonly total_online_count: number;
   };
 };
@@ -986,9 +986,9 @@ export type SessionClosedEvent = {
     readonly device_id: string;
     /** Id of the session as a number, as in /connz */
     readonly conn_id: number;
-    /** Number of the user's sessions on devices of this type after this change */
+    /** Number of the user's sessions on devices of this type after this session began or ended */
     readonly device_online_count: number;
-    /** Total number of the user's sessions after this change */
+    /** Total number of the user's sessions after this session began or ended */
     readonly total_online_count: number;
     /** Reason why the session was ended, such as `kicked`. Absent if only its connection ended, for example because the client closed it */
     readonly reason?: string | undefined;
@@ -1021,9 +1021,9 @@ export type CommandSentEvent = {
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
-    /** Time in Unix seconds */
+    /** Time of the message in Unix seconds */
     readonly timestamp: number;
-    /** Time in Unix milliseconds */
+    /** Time of the message in Unix milliseconds */
     readonly timestamp_ms: number;
     /** Flags of the message */
     readonly header: {
@@ -1036,9 +1036,9 @@ export type CommandSentEvent = {
     };
     /** Lifetime of the message in seconds, counted from its timestamp. 0 means that the message never expires */
     readonly expire: number;
-    /** client_msg_no of the stream to which the message belongs, or empty */
+    /** client_msg_no of the stream to which the message belongs; empty if none */
     readonly stream_no: string;
-    /** Label of the message, or empty */
+    /** Label of the message; empty if it has none */
     readonly tag_key: string;
     /** Setting bits that a WKProto client sent with the message */
     readonly setting?: number | undefined;
@@ -1071,7 +1071,7 @@ export type CommandSentEvent = {
             readonly type: string;
             /** Data of the event */
             readonly data: string;
-            /** Time in Unix milliseconds */
+            /** Time of the event in Unix milliseconds */
             readonly timestamp: number;
           }[];
           /** Present if the stream is too long to be shown. `text` is then its beginning, `events` has one event in place of the rest, and the whole stream can be read at `log` */
@@ -1131,7 +1131,7 @@ export type FeedRequest = {
 
 /** State of the event feed */
 export type Feed = {
-  /** on or off */
+  /** on if the store writes events, otherwise off */
   readonly feed: string;
   /** Cursor from which the feed is complete */
   readonly cursor: string;
@@ -1161,7 +1161,7 @@ export type Stream = {
     readonly type: string;
     /** Data of the event */
     readonly data: string;
-    /** Time in Unix milliseconds */
+    /** Time of the event in Unix milliseconds */
     readonly timestamp: number;
   }[];
   /** Present if the stream is too long to be shown. `text` is then its beginning, `events` has one event in place of the rest, and the whole stream can be read at `log` */
@@ -1223,7 +1223,7 @@ export type WebhookRequest = {
     | undefined;
   /** Format of the request bodies */
   readonly format?: WebhookFormat | undefined;
-  /** Number of events in a request, and the time for which an event waits for more */
+  /** Maximum number of events in a request, and maximum time for which an event waits for further events */
   readonly batch?:
     | {
         /** Maximum number of events in a request. With 1, the event itself is the body */
@@ -1277,7 +1277,7 @@ export type Webhook = {
   };
   /** Format of the request bodies */
   readonly format: WebhookFormat;
-  /** Number of events in a request, and the time for which an event waits for more */
+  /** Maximum number of events in a request, and maximum time for which an event waits for further events */
   readonly batch: {
     /** Maximum number of events in a request. With 1, the event itself is the body */
     readonly max: number;
@@ -1317,7 +1317,7 @@ export type WebhookChange = {
     | undefined;
   /** Format of the request bodies */
   readonly format?: WebhookFormat | undefined;
-  /** Number of events in a request, and the time for which an event waits for more */
+  /** Maximum number of events in a request, and maximum time for which an event waits for further events */
   readonly batch?:
     | {
         /** Maximum number of events in a request. With 1, the event itself is the body */
@@ -1362,7 +1362,7 @@ export type WebhookAttempt = {
 export type WebhookReplay = {
   /** Position after which the range begins: a cursor from GET /events, a time (RFC 3339 or Unix milliseconds) or oldest */
   readonly after: string;
-  /** Position at which the range ends, in the same form. Absent means now */
+  /** Position at which the range ends, in the form of `after`. Absent means now */
   readonly before?: string | undefined;
   /** Event types. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.* */
   readonly types?: readonly string[] | undefined;
@@ -1374,7 +1374,7 @@ export type WebhookReplayStarted = {
   readonly id: string;
 };
 
-/** Time for which the earlier secrets stay valid */
+/** Number of seconds for which requests are also signed with the earlier secrets */
 export type WebhookRotation = {
   /** Seconds for which the requests are also signed with the earlier secrets */
   readonly overlapS: number;
@@ -1471,7 +1471,7 @@ export type Node = {
 
 /** Addresses to which a client should connect. They may belong to two nodes */
 export type Route = {
-  /** Address (host:port) for WKProto over TCP, or empty */
+  /** Address (host:port) for WKProto over TCP; empty if none is configured */
   readonly tcp_addr: string;
   /** Address at which clients connect to the node, if that address does not begin with wss://. Otherwise empty */
   readonly ws_addr: string;
@@ -1486,7 +1486,7 @@ export type RouteRequest = readonly string[];
 export type RouteList = readonly {
   /** Users who should connect to these addresses */
   readonly uids: readonly string[];
-  /** Address (host:port) for WKProto over TCP, or empty */
+  /** Address (host:port) for WKProto over TCP; empty if none is configured */
   readonly tcp_addr: string;
   /** Address at which clients connect to the node, if that address does not begin with wss://. Otherwise empty */
   readonly ws_addr: string;
@@ -1538,7 +1538,7 @@ export type Connections = {
     readonly foreground?: Flag | undefined;
     /** Node that serves the session */
     readonly node_id: string;
-    /** 1: the connect was refused, so uid and device are only what the client claimed. Absent for open sessions, like the fields below */
+    /** 1: the connect was refused, so uid and device are only what the client claimed. Absent for open sessions, like all following fields */
     readonly refused?: Flag | undefined;
     /** Time at which the session ended or was refused, in ISO 8601 */
     readonly ended?: string | undefined;
@@ -1596,9 +1596,9 @@ export type Varz = {
   readonly out_msgs: number;
   /** Resident memory in bytes */
   readonly mem: number;
-  /** Address at which clients reach the node, or empty */
+  /** Address at which clients reach the node; empty if none is configured */
   readonly ws_addr: string;
-  /** Address at which clients reach the node by WKProto over TCP, or empty */
+  /** Address at which clients reach the node by WKProto over TCP; empty if none is configured */
   readonly tcp_addr: string;
 };
 
@@ -1618,7 +1618,7 @@ export type Configuration = {
     readonly is_secret: Flag;
     /** 1: the value is not the default */
     readonly is_set: Flag;
-    /** Source of the value, and the other sources that it overrides */
+    /** Source of the value, and the sources that this source overrides */
     readonly source: string;
     /** Meaning of the setting */
     readonly description: string;
@@ -1654,37 +1654,37 @@ export type Errors = {
 export type Import = {
   /** none if no import was ever opened */
   readonly state: "none" | "opening" | "open" | "closing" | "closed";
-  /** Number of stored lines by kind. A line that replaced another counts again */
+  /** Number of stored lines by kind, including lines that replaced earlier ones */
   readonly stored: {
-    /** Lines of the kind user */
+    /** Number of user lines */
     readonly user?: number | undefined;
-    /** Lines of the kind token */
+    /** Number of token lines */
     readonly token?: number | undefined;
-    /** Lines of the kind channel */
+    /** Number of channel lines */
     readonly channel?: number | undefined;
-    /** Lines of the kind members */
+    /** Number of members lines */
     readonly members?: number | undefined;
-    /** Lines of the kind list */
+    /** Number of list lines */
     readonly list?: number | undefined;
-    /** Lines of the kind message */
+    /** Number of message lines */
     readonly message?: number | undefined;
-    /** Lines of the kind position */
+    /** Number of position lines */
     readonly position?: number | undefined;
-    /** Lines of the kind system_uid */
+    /** Number of system_uid lines */
     readonly system_uid?: number | undefined;
   };
   /** Value of store.retentionS: older messages are not kept. 0 means no limit */
   readonly retention_s: number;
   /** Value of store.maxChannelMessages. 0 means no limit */
   readonly max_channel_messages: number;
-  /** Messages of the channel in the query */
+  /** Newest message and checksum of the channel in the query */
   readonly channel?:
     | {
         /** Sequence number of the newest message */
         readonly head_seq: number;
         /** Time of the newest message in Unix seconds, or 0 if it was removed */
         readonly head_timestamp: number;
-        /** Last sequence number that count and checksum cover. They cover at most 10000 messages */
+        /** Last sequence number that `count` and `checksum` include. They include at most 10000 messages */
         readonly through_seq: number;
         /** Number of messages in the range */
         readonly count: number;
@@ -1744,9 +1744,9 @@ export type SyncedMessage = {
   readonly channel_id: string;
   /** 1 personal channel, 2 group channel */
   readonly channel_type: ChannelType;
-  /** Time in Unix seconds */
+  /** Time of the message in Unix seconds */
   readonly timestamp: number;
-  /** Time in Unix milliseconds */
+  /** Time of the message in Unix milliseconds */
   readonly timestamp_ms: number;
   /** Flags of the message */
   readonly header: {
@@ -1759,9 +1759,9 @@ export type SyncedMessage = {
   };
   /** Lifetime of the message in seconds, counted from its timestamp. 0 means that the message never expires */
   readonly expire: number;
-  /** client_msg_no of the stream to which the message belongs, or empty */
+  /** client_msg_no of the stream to which the message belongs; empty if none */
   readonly stream_no: string;
-  /** Label of the message, or empty */
+  /** Label of the message; empty if it has none */
   readonly tag_key: string;
   /** Bits that the client sent, plus 2 for a stream's message and 8 for a message with a topic */
   readonly setting: number;
@@ -1794,7 +1794,7 @@ export type SyncedMessage = {
           readonly type: string;
           /** Data of the event */
           readonly data: string;
-          /** Time in Unix milliseconds */
+          /** Time of the event in Unix milliseconds */
           readonly timestamp: number;
         }[];
         /** Present if the stream is too long to be shown. `text` is then its beginning, `events` has one event in place of the rest, and the whole stream can be read at `log` */
@@ -2101,14 +2101,14 @@ export interface Operations {
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
-    /** Users to list. Absent means `subscribers`: the permanent and the temporary ones */
+    /** List whose users are returned. Absent means `subscribers`: the permanent and the temporary subscribers */
     readonly list?: "subscribers" | "blacklist" | "whitelist" | undefined;
     /** Maximum number of ids to return. Absent means 1000 */
     readonly limit?: number | undefined;
     /** Value of cursor in the previous reply; empty or absent for the first page */
     readonly cursor?: string | undefined;
   }): Promise<UidPage>;
-  /** Lists the users on the whitelist, up to the maximum number of users in one call */
+  /** Lists the whitelist's first users, at most `api.maxSubscribersPerCall` of them */
   getWhitelist(query: {
     /** Channel id; for a personal channel, the uid of the user */
     readonly channel_id: string;
@@ -2204,7 +2204,7 @@ export interface Operations {
     readonly uid?: string | undefined;
     /** Index of the first event to send if the client follows the stream. Absent means 0. The Last-Event-ID header takes precedence. The `id` of each event is the index of the event after it, so a client that sends the last `id` when it reconnects continues with the next event */
     readonly from?: number | undefined;
-    /** Device token of the user `uid`, who must be in the channel. With it, the call needs no other credential. Can also be sent in the x-token header, or in x-token* in the form of RFC 8187 */
+    /** Device token of the user `uid`, who must be in the channel. With this token, the call needs no other credential. The token can also be sent in the x-token header, or in x-token* in the form of RFC 8187 */
     readonly token?: string | undefined;
     /** Type of the device to which the token belongs: 0 app, 1 web, 2 desktop. Absent means 1 */
     readonly device_flag?: DeviceFlag | undefined;
@@ -2213,7 +2213,7 @@ export interface Operations {
   signStreamUrl(body: SignedUrlRequest): Promise<SignedUrl>;
   /** Creates a new key for signed URLs. URLs that were signed earlier stay valid for at most 86400 seconds */
   rotateSigningKey(): Promise<KeyRotation>;
-  /** Creates a webhook. It receives the events that occur from then on */
+  /** Creates a webhook. Events that occur after this call are delivered to it */
   createWebhook(body: WebhookRequest): Promise<CreatedWebhook>;
   /** Lists the webhooks, without their secrets */
   listWebhooks(): Promise<WebhookList>;
@@ -2328,9 +2328,9 @@ export interface Operations {
     readonly channel_type?: ChannelType | undefined;
     /** User whose conversation with channel_id is read; required for a personal channel */
     readonly uid?: string | undefined;
-    /** First sequence number to compare. Absent means 1 */
+    /** First sequence number that the checksum includes. Absent means 1 */
     readonly from_seq?: number | undefined;
-    /** Last sequence number to compare. Absent means the newest */
+    /** Last sequence number that the checksum includes. Absent means the newest */
     readonly to_seq?: number | undefined;
   }): Promise<Import>;
   /** Closes the import permanently. The nodes then serve clients */
