@@ -58,7 +58,7 @@ export const beside: Benchmark = {
   },
 };
 
-/** Compares sends beside the work in the two builds, or in one build with sends alone. */
+/** Compares sends beside the work in both builds. With one build, the baseline is sends alone. */
 function rowOf(
   { subjects, plan }: Bench,
   { store, work }: { readonly store: string; readonly work: Work },

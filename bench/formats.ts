@@ -31,7 +31,7 @@ interface Format {
   readonly opening: Opening;
   /** First bytes of a pushed message. */
   readonly replyStart: Uint8Array;
-  /** Target for the minimum ratio to the native format. If absent, the ratio is only reported. */
+  /** Minimum ratio to the native format (the target). If absent, the ratio is only reported. */
   readonly atLeast?: number;
 }
 

@@ -1,7 +1,7 @@
 // What do logs cost? Compares a stream chunk over POST /event with a stored message of the same
 // build. Compares appends, readers and memory of Durable Streams with the protocol's reference
 // server (npm @durable-streams/server, with files) and, if it is installed, with the Rust crate
-// durable-streams-server. With `--against`, compares them with those of another build.
+// durable-streams-server. With `--against`, compares them only with those of another build.
 
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
@@ -304,8 +304,8 @@ async function idleBytes(server: Server, count: number): Promise<Sample> {
 // --- Finished logs -------------------------------------------------------------------------------
 
 async function finishedRows(bench: Bench): Promise<readonly Row[]> {
-  // Fewer logs are used for the reference server, which handles fewer than a thousand durable calls
-  // per second.
+  // Fewer logs are used if the reference server is measured, because it handles fewer than a
+  // thousand durable calls per second.
   const count = bench.plan.sessions * (bench.subjects[0].kind === "broker" ? 10 : 1);
   const { others, ours } = logServers(bench);
   const samples = await measureInTurn(bench, [...others, ours], async (server): Promise<Sample> => {

@@ -1,6 +1,6 @@
 // How many events per second does a webhook deliver, and what do the event feed and a receiver that
 // hangs cost the senders? The baseline of the deliveries is a client that posts prepared bodies of
-// 100 events with 8 requests in flight. Each call of a sender sends 100 messages, so that the
+// 100 events with 8 requests in flight. For deliveries, each call sends 100 messages, so that the
 // senders are not the limit. The rows about sends compare two nodes of the same build.
 
 import { createServer, type Server as HttpServer } from "node:http";

@@ -15,7 +15,7 @@ interface Attack {
   readonly title: string;
   /** Stores on which the attack is measured. On Redis there are two nodes. */
   readonly stores: readonly ("embedded" | "Redis")[];
-  /** Wire format in which all members of `CROWD` are connected. Absent if they are offline. */
+  /** Wire format of all members of `CROWD` except the attackers. Absent if they are offline. */
   readonly crowd?: "native" | "wkproto";
   start(attackers: Attackers): void;
 }

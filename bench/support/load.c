@@ -23,8 +23,8 @@
 //
 //   load mode=hold port=P connections=N [first=I] upgrade=F [open=F replies=R] [reply=HEX]
 //     Prints the result when all connections are open, and keeps them open until stdin ends. For
-//     each line on stdin it prints one line of JSON: the number of open connections, and how many
-//     frames that begin with `reply` they have received in total, at least and at most.
+//     each line on stdin it prints one line of JSON: the number of open connections, the number of
+//     frames they received that begin with `reply`, and its minimum and maximum per connection.
 //
 // In an open loop, latency is measured from the time at which a message was due. The latency
 // therefore includes the delay of a server that cannot keep up.
@@ -150,7 +150,7 @@ static void queue(Connection *connection, const Template *template, uint64_t num
   out->end += (size_t)template->length;
 }
 
-/** Prints a failed connection or unexpected reply. Only the first call prints anything. */
+/** Prints why a connection failed or a reply is unexpected. Only the first call prints anything. */
 static void report_once(const char *what, const uint8_t *bytes, size_t length) {
   static int isReported;
   if (!isReported) fprintf(stderr, "load: %s: %.*s\n", what, (int)length, (const char *)bytes);

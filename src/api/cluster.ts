@@ -74,9 +74,9 @@ function requireChoice(nodes: readonly NodeInfo[], uid: string): NodeChoice {
 }
 
 /**
- * Differences from the lowest load and the lowest number of sessions that are ignored, because a
- * node's figures may be up to two heartbeat intervals old. `SESSIONS_TOLERANCE` is a fraction of
- * the lowest number of sessions, to which `SESSIONS_SLACK` sessions are added.
+ * Ignored differences from the lowest load and from the lowest number of sessions. A node's figures
+ * may be up to two heartbeat intervals old, so they are inexact. `SESSIONS_TOLERANCE` is a fraction
+ * of the lowest number of sessions, to which `SESSIONS_SLACK` sessions are added.
  */
 const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;
@@ -95,8 +95,8 @@ export function chooseNode(
 }
 
 /**
- * Returns the least loaded nodes. They are sorted by id, so that nodes with the same figures make
- * the same choice for a uid.
+ * Returns the least loaded nodes. They are sorted by id, so that all nodes that have read the same
+ * figures make the same choice for a uid.
  */
 function leastLoaded(nodes: readonly NodeInfo[]): readonly NodeInfo[] {
   const minLoad = Math.min(...nodes.map((node) => node.load));

@@ -40,7 +40,7 @@ export interface ApiPorts extends RoutePorts {
 
 /**
  * Creates the endpoint of the control plane. The caller must reject logins until the managers have
- * been started, because they would fail with `bad_credentials`.
+ * been started. Otherwise, logins would fail with `bad_credentials`.
  */
 export function createHttpEndpoint(ports: ApiPorts): HttpEndpoint {
   const { settings, dialect, managers, log, requestCounter } = ports;

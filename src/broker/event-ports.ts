@@ -1,4 +1,4 @@
-// The port of the event feed, a durable list of events in 64 partitions. The store writes the
+// The port of the event feed, a durable list of events in 64 partitions. The store records the
 // events of a change in the same atomic step as the change, so that no event is lost. A row
 // contains only a few small fields. It refers to messages and does not contain them. The comment of
 // a method is its contract. Every driver must fulfil it, and `test/contract/` checks that.

@@ -34,9 +34,9 @@ export interface ConnectHook {
   /** Names of the handshake headers that the hook needs, in lower case. */
   readonly headers: readonly string[];
   /**
-   * Asks the backend about a login or a refresh, and returns the restrictions of the session.
-   * Throws `refused_by_hook` if the backend refuses. Throws `overloaded` if too many logins, of all
-   * users or of this user, wait for the hook.
+   * Asks the backend about a login, a refresh or a stream request. Returns the restrictions.
+   * Throws `refused_by_hook` if the backend refuses, or if it fails and `onFailure` is `deny`.
+   * Throws `overloaded` if too many logins, of all users or of this user, wait for the hook.
    */
   ask(attempt: ConnectAttempt): Promise<Restrictions>;
 }

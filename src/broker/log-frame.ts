@@ -161,8 +161,8 @@ export const FRAME_BYTES = BODY_AT + TRAILER_BYTES;
 
 /**
  * Returns the check after a frame: `rol(before, 5) xor crc`. `before` is the check of the previous
- * frame. For the first frame of a log, it is the log's seed. `crc` is the CRC-32 of the size, the
- * kind and the body (see `openFrame`).
+ * frame. For the first frame of a log, it is the log's incarnation. `crc` is the CRC-32 of the
+ * size, the kind and the body (see `openFrame`).
  */
 export function nextCheck(before: number, crc: number): number {
   return (((before << 5) | (before >>> 27)) ^ crc) >>> 0;

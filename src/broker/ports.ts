@@ -880,7 +880,7 @@ export interface SessionStore {
   /**
    * Removes a session and publishes `end_session` for it, even if it is not in the store. A session
    * that was in the store cannot be confirmed for at least a day, or until its node removes it. If
-   * the session was a main session, it can no longer be continued either, except after a ban.
+   * the session was a main session, it cannot be continued either, unless `reason` is `banned`.
    */
   endSession(session: SessionRecord, reason: CloseReason): Promise<void>;
   /**
@@ -1281,7 +1281,7 @@ interface Liveness {
   /** Incarnation under which new sessions of this node are stored. */
   readonly incarnation: Incarnation;
   /**
-   * Returns true if the incarnation is live. Throws `unavailable` while this node is considered
+   * Returns true if the incarnation is live. May throw `unavailable` while this node is considered
    * dead.
    */
   isLive(incarnation: Incarnation): MaybePromise<boolean>;

@@ -105,7 +105,7 @@ export class SessionDirectory {
       // If the incarnation was declared dead during the call, other nodes ignore the session's
       // entry.
       if (cluster.incarnation !== incarnation) await this.#reenter(result);
-      // Events were missed during the call, and one of them may have ended the session.
+      // If events were missed during the call, one of them may have ended the session.
       if (lossCount !== this.#lossCount) this.#confirmSoon([result]);
       return result;
     } catch (error) {

@@ -77,8 +77,8 @@ export class Unreached {
 
   /**
    * Determines, for each event, which users its message has not reached. Returns one decision per
-   * event, in order. If reading a channel fails with a permanent error, its messages get no events,
-   * so that the other channels do not wait for it. A transient error is thrown.
+   * event, in order. If reading a channel's users fails permanently, its messages get no events,
+   * so that the other channels do not wait for it. All other errors are thrown.
    */
   async decide(rows: readonly EventRow[]): Promise<readonly Decision[]> {
     const stored = await messagesOf(this.#ports.store, rows);

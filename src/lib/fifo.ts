@@ -1,5 +1,5 @@
-// A first-in, first-out queue. Taking an item does not move all other items, as `shift` of a long
-// array does.
+// A first-in, first-out queue. Unlike `shift` on a long array, taking an item rarely moves the
+// other items.
 
 /**
  * Minimum number of empty slots that are deleted together, because each deletion moves all items.

@@ -84,7 +84,7 @@ function openFiles(): MaybePromise<number | undefined> {
 
 async function countOpenFiles(): Promise<number | undefined> {
   try {
-    return (await promises.readdir(OPEN_FILES_FOLDER)).length - 1; // without the opened folder
+    return (await promises.readdir(OPEN_FILES_FOLDER)).length - 1; // readdir itself opens one file
   } catch {
     return undefined;
   }

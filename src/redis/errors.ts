@@ -69,7 +69,7 @@ export function causeOf(error: unknown): Cause | undefined {
   return causeOfFailure(typeof code === "string" ? `${code} ${text}` : text);
 }
 
-/** Returns true unless the error is a `BrokerError` that has only the message of its code. */
+/** Returns true unless the error's origin is a `BrokerError` with only the message of its code. */
 export function isExplained(error: unknown): boolean {
   const origin = originOf(error);
   return !(origin instanceof BrokerError && origin.message === ERRORS[origin.code].message);

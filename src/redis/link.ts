@@ -448,7 +448,7 @@ export class RedisLink {
         sent = sendCommand(server, command, args, remaining);
         try {
           if (loading !== undefined) {
-            sent.promise.catch(() => {}); // the error of the load is thrown instead
+            sent.promise.catch(() => {}); // if the load fails, its error is thrown instead
             refusal = await loading;
           }
           return await sent.promise;

@@ -12,7 +12,7 @@ export type Arg = string | number | Buffer;
 
 /** Lua code that a server runs for a node: a script, or a function of a library. */
 export interface ServerCode {
-  /** Command that loads the code, and its arguments. One array for all functions of a library. */
+  /** Command that loads the code, and its arguments. Functions of one library share this array. */
   readonly loading: readonly [command: string, ...args: string[]];
   /** True if the code may change data. Such code is called with a deadline. */
   readonly isWriting: boolean;

@@ -1,7 +1,7 @@
 // Encodes and decodes the records that nodes store in Redis, and the frames that they send each
 // other through Redis. No other TypeScript file reads or writes these bytes. `lua/shared.lua`
-// builds the same frames inside Redis. Newer formats are rejected, and every field except the event
-// of an UNORDERED frame is checked, because Redis may contain arbitrary data. Pure.
+// builds the same frames inside Redis. Newer formats are rejected, and fields are checked, because
+// Redis may contain any data. Exceptions: the event in UNORDERED, and the `logFrame` in LOG. Pure.
 //
 // Frames. Numbers are big-endian, and every f64 is an integer below 2^53. All fields of a frame are
 // always present, in this order.

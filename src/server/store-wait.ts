@@ -1,5 +1,5 @@
-// Makes a starting node wait until its store can be used, and opens the API if the wait is long.
-// Keeps no state.
+// Makes a starting node wait until its store can be used. Opens the API if the first attempt fails
+// or takes longer than `OPEN_API_MS`. Keeps no state.
 
 import { setTimeout as pause } from "node:timers/promises";
 import { waitAtMost } from "../lib/wait-at-most.ts";

@@ -1,6 +1,6 @@
 // Limits a node's connections: all connections by `sockets.max` and the number of file descriptors,
 // and unauthenticated connections by address. A connection occupies one of its peer's slots until
-// its first request. After that, a call that has a body but no credential counts against its
+// its first request. After that, a call without a credential (except a GET) may count against its
 // address's limit until its reply is sent, and the connection is closed after the reply. A client
 // socket counts against its address's limit until it is authenticated.
 
@@ -91,8 +91,8 @@ export class SocketLimits {
   }
 
   /**
-   * True if an address has held more slots, or if more addresses have been counted, than
-   * `WATCHED_SHARE` allows at any time in the current round. It may therefore stay true for up to
+   * True if, at any time in the current round, an address has held more slots, or more addresses
+   * have been counted, than `WATCHED_SHARE` allows. It may therefore stay true for up to
    * `ROUND_MS` after the numbers have fallen. While it is true, `requested` must be called for each
    * request if the driver does not report first requests itself.
    */

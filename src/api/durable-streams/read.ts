@@ -118,8 +118,8 @@ export function createReadCalls(ports: ReadPorts) {
   }
 
   /**
-   * Replies with the first frames after the offset. Replies with 204 if the log is closed, or if no
-   * data arrives within `longPollMs`.
+   * Replies with the first frames after the offset, or with 204 if the log is closed without more
+   * data or no data arrives within `longPollMs`.
    */
   async function longPoll(
     request: HttpRequest,

@@ -77,7 +77,7 @@ export function startFlush({
   };
 }
 
-/** Drops the written data from memory. Must be called after all phases are committed. */
+/** Drops the written data from memory. Must be called after the last commit of the checkpoint. */
 export function* finishFlush(
   { memtable, trimQueue }: FlushPorts,
   { channels, streams, logs, events }: Flush,

@@ -33,7 +33,7 @@ const MAX_BATCH = 500;
 /** Maximum number of copies that small steps may add to a batch while it is being decided. */
 const MAX_JOINING = 250;
 const MAX_QUEUED = 200_000;
-/** Maximum number of inboxes whose next check time is kept in memory (see `checkTimes`). */
+/** Maximum number of inboxes for which the time of the next expiry check is kept in memory. */
 const MAX_CHECK_TIMES = 10_000;
 const MAX_QUEUED_BYTES = 64 * 1024 * 1024;
 

@@ -460,7 +460,7 @@ interface Base {
   readonly copied: readonly OpenFrame[];
   /**
    * First own frame of a fork that begins inside a frame of its source. It contains the first
-   * records of that source frame.
+   * records of that source frame, or its first bytes if the log is not in JSON mode.
    */
   readonly cut: OpenFrame | undefined;
 }

@@ -321,7 +321,7 @@ export class OpenLogs {
 
   /**
    * Returns a run of frames that begins at the offset. The run is empty at the tail. Returns
-   * `undefined` if no frame of the committed log ends at the offset. A matching check alone does
+   * `undefined` if no frame of the committed log begins or ends there. A matching check alone does
    * not prove that a frame ends at the offset.
    */
   #runFrom(log: OpenLog, offset: LogOffset): FrameRun | undefined {

@@ -8,7 +8,7 @@ import { CHECK_BYTES, frameSize } from "../../../broker/log-frame.ts";
 export interface FrameRun {
   /** Position of the first frame. */
   readonly start: number;
-  /** Check of the frame before the first frame (see broker/log-frame.ts). */
+  /** Check of the frame before the first frame, or the log's seed (see `nextCheck`). */
   readonly checkBefore: number;
   readonly bytes: Buffer;
 }
@@ -23,7 +23,7 @@ export class PendingFrames {
   /** The frames, followed by unused bytes. The bytes of the frames never change. */
   #buffer: Buffer = EMPTY;
   #size = 0;
-  /** Position of the first frame, and the check of the frame before it. */
+  /** Position of the first frame, and the check before it (see `FrameRun`). */
   #position = 0;
   #checkBefore = 0;
   /**

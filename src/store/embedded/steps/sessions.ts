@@ -203,7 +203,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     };
   }
 
-  /** Adds a session. Waits for a commit only if the newest main login changes. */
+  /** Adds a session. Waits for the newest main login to be stored only if that login changes. */
   function enter(
     requested: SessionRecord,
     incarnation: Incarnation,

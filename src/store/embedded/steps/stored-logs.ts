@@ -5,7 +5,7 @@
 // frame. The rows of a log follow each other without gaps. The value of a row:
 //
 //   version   u8      FRAMES_VERSION
-//   check     u32     check of the frame before the first frame, little-endian
+//   check     u32     check before the first frame (see `FrameRun`), little-endian
 //   frames    bytes   whole frames (see broker/log-frame.ts)
 //
 // A closed log whose own frames have at most MAX_INLINE_BYTES in total has no rows in `logFrames`.

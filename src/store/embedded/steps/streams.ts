@@ -353,7 +353,7 @@ class StreamRules {
   /**
    * Returns true if the message of an active stream is at least twice as old as the retention time.
    * Such a stream accepts no events except its end, and is interrupted once it is silent.
-   * Otherwise, its message and all later messages of the channel would never be removed.
+   * Otherwise, its message and all later messages of the channel would be kept until it ends.
    */
   #isPast({ head }: LiveStream, { nowMs }: StreamChanges): boolean {
     return nowMs >= messageTimeMs(head.messageId) + 2 * this.#ports.retentionMs;

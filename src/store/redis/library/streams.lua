@@ -24,7 +24,7 @@ local START_EVENT, CONTENT_EVENT, END_EVENT = 1, 2, 4 -- kinds of events; 3 is a
 local STREAM_TYPE = 'application/json' -- content type of the log
 local MAX_ENDS = 200 -- maximum number of members of a key `endedStreams`
 local MAX_OPEN_STREAMS = 100 -- see `broker/log-ports.ts`
-local TOO_MANY_STREAMS = 3 -- stands for MAX_OPEN_STREAMS in a reply with CREATE_FULL
+local TOO_MANY_STREAMS = 3 -- in a reply with CREATE_FULL: the channel has MAX_OPEN_STREAMS streams
 local MAX_AHEAD_MS = 1000 -- maximum time by which an event may be in the future
 local MARK_BYTES = 12 -- size of a mark without the timestamp of its event
 
@@ -126,7 +126,7 @@ end
 
 -- Returns true if the message of an active stream is at least twice as old as the retention time.
 -- Such a stream accepts no events except its end, and is interrupted once it is silent. Otherwise,
--- its message and all later messages of the channel would never be removed.
+-- its message and all later messages of the channel would be kept until it ends.
 local function is_past(log) return retention > 0 and now >= message_ms(log.message_id) + 2 * retention end
 
 -- Publishes a frame to the viewers of a channel. `log` has the same meaning as in `publish`.
@@ -179,7 +179,7 @@ end
 -- Adds a frame to a stream and publishes its events. Fields of `event`:
 --   frame    a frame of the log, without the last two fields
 --   crc      CRC-32 of the frame, see `broker/log-frame.ts`
---   records  number of records in the frame, each of which is an event; nil if it has one event
+--   records  number of records in the frame, each of which is an event; nil for an event frame
 --   id       event id that the producer chose, '' if the producer chose none
 --   mark     value to store under the id (`store/event-ids.ts`), '' to store none
 --   units    UTF-16 code units by which the frame extends the text

@@ -15,7 +15,7 @@
 --           lost
 --        6  list of `stream_snapshot` of the active streams and of the requested streams that
 --           exist. Their frames take at most MAX_BYTES
---        7  list of `stream_tail` of the active and requested streams that exceed MAX_BYTES
+--        7  list of `stream_tail` of the other active and requested streams that exist
 local head, log, open_streams, counter = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local mark_count = tonumber(ARGV[1])
 local FIRST_MARK = 2
@@ -27,7 +27,7 @@ local last_id = tonumber(redis.call('GET', counter) or '0')
 local head_seq = tonumber(fields[2] or '0')
 
 -- Returns true if the message is certainly not in the channel, false if it certainly is, and nil if
--- the log no longer contains the entries that would decide this.
+-- the entries of the log do not decide this.
 local function is_lost(seq, id)
   if math.abs(seq) > head_seq or id > last_id then return true end
   local from = seq > 0 and seq or 1 - seq

@@ -4,7 +4,7 @@
 -- KEYS   counter         message id counter
 -- ARGV   now             Unix ms
 --        bucket          of the counter, -1 on a single server
---        head_seq        newest seq of the channel as the caller read it, 0 for an empty channel
+--        head_seq        newest seq of the channel as the caller read it, 0 if there was no message
 --        key             channel key
 --        due             Unix ms at which the channel must be swept, or +inf
 --        is_apart        1 if the channel's users are in other slots, else 0

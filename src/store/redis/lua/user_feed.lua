@@ -17,7 +17,7 @@
 --   outboxSeq   STRING  number of the newest entry of the outbox, kept for two days. Numbers grow
 --                       even after Redis has lost its last writes.
 -- Outbox entries are never dropped. While the outbox has `MAX_OUTBOX` entries, scripts that could
--- add any number of entries over time do not run (see `outbox_demand`). All other scripts add only
+-- add any number of entries over time do nothing (see `outbox_demand`). All other scripts add only
 -- a few entries per session of the user.
 local OUTBOX = 'outbox'
 local MAX_OUTBOX = 1000

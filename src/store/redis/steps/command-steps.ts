@@ -210,7 +210,7 @@ export async function put(
 ): Promise<PutResult & EventResult> {
   const { keys } = ports.link;
   const args = [...copyArgs(ports, command), command.messageId, ...recipientsOf(ports, uids)];
-  // The call is vital, because `overloaded` would mean that the command was not accepted.
+  // The command is already accepted, so the call must not fail with `overloaded`.
   const names = [...PUT_KEYS, "inboxIds"];
   const reply = await ports.link.run(PUT, inboxKeys(keys, uids, names), args, { isVital: true });
   const [dropped, cause, seq, endMs, events] = reply as [number, Buffer, number, number, number];

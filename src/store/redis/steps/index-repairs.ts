@@ -1,8 +1,8 @@
 // Repairs users' group indexes on a Redis Cluster, where a fail-over of a user's slot may lose a
 // group from the index while the group's slot keeps the membership. An entry that was written in
 // the last minute is written again, and the user's sessions are notified, if the connection on
-// which the entry was written was lost, or if its slot moved. If `redis.minReplicas` is not 0, no
-// entry can be lost, and nothing is repaired.
+// which the entry was written was lost, or if the user's slot moved. If `redis.minReplicas` is not
+// 0, no entry can be lost, and nothing is repaired.
 
 import { isTransient } from "../../../broker/errors.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";

@@ -89,7 +89,7 @@ function refuseToPerson(bits: number): SendRefusal | undefined {
     },
     SENDER,
     "receiver",
-    // `check_friends` is right in every case, because the script sets UNLISTED only if the
+    // `check_friends` is right for every other check, because the script sets UNLISTED only if the
     // allowlist applies.
     (bits & SYSTEM) !== 0 ? "check_exempt" : "check_friends",
   );

@@ -129,7 +129,7 @@ export function createRedisSessions({
       const reply = await runFor(uid, (isAnnounced) =>
         link.run(LOGIN, [keyOf(uid), ...idKeys], [...args, isAnnounced]),
       );
-      const [kind, ...fields] = reply as [Buffer, ...Buffer[]]; // except the groups, a list
+      const [kind, ...fields] = reply as [Buffer, ...Buffer[]]; // but the groups are a list
       const result = kind.toString() as LoginResult["kind"];
       if (result === "unauthorized") return { kind: result };
       await Promise.all([flush(uid), result === "entered" ? relist(uid) : undefined]);

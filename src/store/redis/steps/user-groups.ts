@@ -64,8 +64,8 @@ export class UserGroups {
   }
 
   /**
-   * Adds the group to the indexes, then runs the script. Adds the group again if both steps took
-   * longer than `MAX_ADD_MS`, because a reader may then have removed the entries.
+   * Adds the group to the indexes, then runs the script. Adds the group again if these steps took
+   * longer than `MAX_ADD_MS` together, because a reader may then have removed the entries.
    */
   async addBefore<T>(
     groupId: string,
