@@ -74,8 +74,8 @@ export class CatchUps {
   readonly #reads = new Semaphore(READS_AT_ONCE);
   /**
    * Separate from `#reads`, so that a membership read does not wait for the reads of joining
-   * sessions. Otherwise, these reads would also delay missed messages of a group, which are
-   * delivered to its members only after a membership read.
+   * sessions. Such a wait would also delay the missed messages of a group, because they are
+   * delivered only after a membership read.
    */
   readonly #membershipReads = new Semaphore(READS_AT_ONCE);
   readonly #lookups = new Semaphore(LOOKUPS_AT_ONCE);
@@ -230,7 +230,8 @@ export class CatchUps {
     if (leftAt === undefined) return true;
     backlog.isResumed = leftAt.isResumed;
     // After the barrier, all messages and events that were sent while the user was not a member
-    // have arrived, and `forgetGroup` drops them. Stored messages are read from the store.
+    // have arrived, and `forgetGroup` drops them. The stored messages that the session may see are
+    // then read from the store.
     await cluster.barrier();
     backlog.forgetGroup(channelId);
     const isAhead = leftAt.seq > joinSeq;

@@ -79,7 +79,7 @@ const MAX_WAITING_REFUSAL_BYTES = 1024;
 
 /**
  * Weight of deliveries in the work of an event-loop turn. It is higher than in the user's rate,
- * because the turn that handles a frame also writes all its deliveries.
+ * because the turn that handles a frame also writes all deliveries of the frame.
  */
 const DELIVERIES_IN_TURN = 10;
 
@@ -130,8 +130,8 @@ export class Client implements ConnectionHandler {
     if (this.#isOver() || this.#finishing !== undefined) return;
     this.#metrics().frameIn(data.length);
     const nowMs = now();
-    // The frame is charged before it waits, so that a client that exceeds the rate is closed at
-    // once.
+    // The frame is charged before it waits for its turn, so that a client that exceeds the rate is
+    // closed at once.
     const waitMs = this.#rate.frame(data.length, nowMs);
     if (waitMs > 0 && this.#rate.isExhausted(nowMs)) return this.end("rate_limited");
     const isRefusedAtOnce =

@@ -39,8 +39,8 @@ const DRAIN_STEP_MS = 50;
 const REQUESTS_MS = 2000;
 
 /**
- * Creates the gateway. A connection uses the first of the protocols that its client has offered, or
- * that recognises its first frame.
+ * Creates the gateway. A connection uses the first protocol in `context.protocols` that its client
+ * has offered or, if the client offers no subprotocol, that recognises its first frame.
  */
 export function createGateway(context: ClientContext, options: GatewayOptions): Gateway {
   const { clients, protocols, leaving } = context;

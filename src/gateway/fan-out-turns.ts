@@ -10,7 +10,10 @@ import type { DeferredPush, Session } from "./session.ts";
 /** Minimum and maximum duration of a turn. The remaining deliveries wait for the next turn. */
 const MIN_TURN_MS = 1;
 const MAX_TURN_MS = 4;
-/** Maximum duration of a turn, as a fraction of the time since the previous turn. */
+/**
+ * Duration of a turn, as a fraction of the time since the previous turn. At least `MIN_TURN_MS` and
+ * at most `MAX_TURN_MS`.
+ */
 const TURN_SHARE = 1 / 4;
 /**
  * Number of sessions that receive their frames before the next key (a group or a user) has its
@@ -32,8 +35,8 @@ const MAX_COPIES = 100_000;
 const MAX_BYTES = 64 * 1024 * 1024;
 
 /**
- * Minimum size of a published frame that uWebSockets.js writes to each subscriber immediately. A
- * topic saves no work for such a frame, compared with sending it to each subscriber.
+ * Size at which uWebSockets.js writes a published frame to each subscriber immediately. For such a
+ * frame, publishing to a topic saves no work compared with sending the frame to each subscriber.
  */
 const LARGE_FRAME_BYTES = 16 * 1024;
 

@@ -118,8 +118,8 @@ type OpenLogin = Extract<OpenResult, { readonly kind: "open" }>;
 
 interface ResumeOutcome {
   /**
-   * Resume point whose seq is the lower of the client's position and the last seq up to which the
-   * client and the store agree.
+   * The client's resume point. Its seq is lowered if the client and the store agree only up to a
+   * lower seq.
    */
   readonly point: ResumePoint;
   /** The channel's newest seq, or 0 if the client may not read the channel. */
@@ -177,8 +177,8 @@ function bytesToJoin({ connect, bytes }: Opening): number {
 }
 
 /**
- * Verifies the credential and calls the hook, which must exist. The session has not been added
- * anywhere yet, so a slow hook delays only the logins that wait for it.
+ * Verifies the credential and calls the hook, which must exist. The session is not yet in the hub
+ * or in the store, so a slow hook delays only the logins that wait for its answers.
  */
 async function approve(
   session: Session,

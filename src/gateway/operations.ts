@@ -52,7 +52,7 @@ export interface OperationPorts extends Pick<OpeningContext, "nodeId" | "clientL
   readonly hub: Pick<Hub, "deliveryWork">;
   /**
    * Receives the facts that decide whether a user needs a push notification. `undefined` if push
-   * notifications are off, which saves a write for each of these facts.
+   * notifications are off, so that these facts are not stored.
    */
   readonly push:
     | {
@@ -174,7 +174,7 @@ const OPERATIONS: OperationTable = {
       const delayMs = clock() - messageTimeMs(messageId);
       if (delayMs >= 0 && delayMs <= MAX_RECVACK_DELAY_MS) metrics.acknowledged(delayMs);
       if (pushed?.kind === "message") push?.acknowledged(session.uid, pushed.message);
-      // Some clients acknowledge a command like a message.
+      // Some clients acknowledge a command with RECVACK, like a message.
       if (pushed?.kind !== "command" || pushed.inboxSeq === 0) return undefined;
       return removeCommand(session.uid, pushed.inboxSeq, { metrics, store });
     },

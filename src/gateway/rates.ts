@@ -227,12 +227,17 @@ export class ConnectionRate implements Rate {
     this.#own = new TokenBucket(limits.connection, clock());
   }
 
-  /** Charges a frame, even if it is refused. Returns 0, or the milliseconds to wait if refused. */
+  /**
+   * Charges a frame like `take`. Returns 0, or the milliseconds to wait if the frame is refused.
+   */
   frame(bytes: number, nowMs: number): number {
     return this.take(frameCost(bytes), nowMs);
   }
 
-  /** Charges the work and returns 0. If the work is refused, returns the milliseconds to wait. */
+  /**
+   * Charges work to the connection, even if the work is refused, and accepted work to the user.
+   * Returns 0, or the milliseconds to wait if the work is refused.
+   */
   take(cost: number, nowMs: number): number {
     const user = this.#user;
     let waitMs = this.#own.take(nowMs, cost);
@@ -268,8 +273,8 @@ export class ConnectionRate implements Rate {
   }
 
   /**
-   * Charges a request's work before it runs. `frame` is the charge that was already made for the
-   * request's frame. Only the user is charged for deliveries.
+   * Charges the work of a request before the request runs. `frame` is the charge that was already
+   * made for the request's frame. Only the user is charged for deliveries.
    */
   reserve(frame: number, cost: number, deliveries: number): Reservation {
     return new Reservation(this, {

@@ -14,8 +14,8 @@ import type { Cluster } from "../broker/ports.ts";
 type TopicFilter = (topic: Topic) => boolean;
 
 /**
- * Returns a filter for the topics whose events can end a user's permission to read `channel`.
- * Without `channel`, these are the topics that concern the user's own data.
+ * Returns a filter for the topics whose events can end a user's permission to read `channel`. If
+ * `channel` is absent, the filter matches only the user's own topic.
  */
 export function concernOf(uid: string, channel?: ChannelRef): TopicFilter {
   const user = userTopic(uid);

@@ -24,7 +24,7 @@ interface WatchPorts {
   onError(error: unknown, context: string): void;
 }
 
-/** Number of users at which no further request is added to a read. */
+/** Number of requested users at which a read is full. Only its last request may exceed it. */
 const UIDS_PER_READ = 10_000;
 
 /**
@@ -71,8 +71,8 @@ export class PresenceWatch {
   }
 
   /**
-   * Returns the change that a request will make, and records the request. `watch` must then be
-   * called for the requests in the same order.
+   * Returns how a request will change the users that the session watches, and records the request.
+   * `watch` must then be called for the requests in the same order.
    */
   plan(session: Session, uids: readonly string[]): WatchChange {
     const previous = this.#requested.get(session)?.set ?? this.#lastSent.get(session);
