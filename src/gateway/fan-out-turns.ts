@@ -35,8 +35,8 @@ const MAX_COPIES = 100_000;
 const MAX_BYTES = 64 * 1024 * 1024;
 
 /**
- * Size at which uWebSockets.js writes a published frame to each subscriber immediately. For such a
- * frame, publishing to a topic saves no work compared with sending the frame to each subscriber.
+ * Minimum size at which uWebSockets.js writes a published frame to each subscriber immediately. For
+ * such a frame, a topic saves no work compared with sending the frame to each subscriber.
  */
 const LARGE_FRAME_BYTES = 16 * 1024;
 
