@@ -1,7 +1,7 @@
 // The backlog of one session in one scope: a group, or all of its user's personal channels. A
 // session is live in a scope if messages and events are pushed to it as they arrive. Until the
-// session is live, its backlog holds the arriving items or leaves them to the store, and records
-// what was pushed to the session.
+// session is live, its backlog holds the arriving items or leaves them to be read from the store
+// later, and records what was pushed to the session.
 
 import {
   type ChannelEvent,
@@ -78,8 +78,8 @@ interface PendingStream extends StreamName {
   /** True if `pushActiveStream` pushed the stream. */
   readonly isPushed?: boolean;
   /**
-   * True if the client of a lagging session may have been sent events after `cursor`, because no
-   * event of the stream has been withheld yet.
+   * True if the client may have been sent events after `cursor`. Possible only if the session lags
+   * and no event of the stream has been withheld yet.
    */
   mayHaveMore?: boolean;
   /** True if the stream has ended and it is unknown which part of it the client has. */
@@ -111,8 +111,8 @@ export class Backlog implements PersonalBacklog {
   readonly isJoining: boolean;
   status: BacklogStatus;
   /**
-   * True if the session starts at its client's position rather than where its user's membership
-   * starts.
+   * True if the session starts at its client's position instead of at the beginning of its user's
+   * membership.
    */
   isResumed = false;
   /**
@@ -174,7 +174,10 @@ export class Backlog implements PersonalBacklog {
     return this.#positions !== undefined;
   }
 
-  /** Starts at the client's position in a group. `headSeq` is the group's newest stored seq. */
+  /**
+   * Makes the session start at its client's position in a group. `headSeq` is the group's newest
+   * stored seq.
+   */
   resume(headSeq: number): void {
     this.isResumed = true;
     this.#headSeq = headSeq;
@@ -193,8 +196,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Sets the position in a channel. `id` is the id of the newest pushed message. 0 leaves the
-   * recorded id unchanged.
+   * Sets the session's position in a channel. `id` is the id of the newest pushed message, or 0 to
+   * keep the recorded id.
    */
   advance(key: ChannelKey, seq: number, id = 0): void {
     this.#positions ??= new Map();
@@ -322,7 +325,8 @@ export class Backlog implements PersonalBacklog {
       (event) => event.stream !== undefined && streamName(event) === streamName(name),
     );
     const preceding = events.splice(0, index + 1);
-    // The last of these events is skipped, because the snapshot contains it.
+    // The last of these events belongs to the stream itself. `#pushWithheld` skips it, because the
+    // stream's `mustRead` is true. The snapshot contains this event.
     for (const event of preceding) this.#pushWithheld(event);
     if (snapshot !== undefined) this.#pushMissing(snapshot);
   }
@@ -394,8 +398,9 @@ export class Backlog implements PersonalBacklog {
       return;
     }
     const isContiguous = !this.isJoining || index === 0;
-    // A stream whose first events are missing here is read from the store later if it is still
-    // active. If it has ended, it is not read, because the client has no part of it.
+    // If the first events of a stream were not withheld, the stream is read from the store later,
+    // but only if it is still active. After its end, it is not read, because the client has no part
+    // of it.
     if (!isContiguous && !this.#keepsAllEvents) {
       this.#hasLeftEvents = true;
       return;
@@ -416,8 +421,8 @@ export class Backlog implements PersonalBacklog {
   }
 
   /**
-   * Records the positions in the session. Without them, an event could be pushed twice, because the
-   * store may return an event before it is published.
+   * Records the client's stream positions in the session. Without these positions, an event could
+   * be pushed twice, because the store may return an event before it is published.
    */
   #recordStreamPositions(): void {
     for (const { key, clientMsgNo, cursor } of this.#streams.values())

@@ -43,7 +43,7 @@ export interface CatchUpPorts {
 export interface ReadLimits {
   readonly pageMessages: number;
   readonly pageBytes: number;
-  /** Number of unread bytes at or below which the next page is read. */
+  /** Maximum number of unread bytes that the client may have when the next page is read. */
   readonly maxUnreadBytes: number;
 }
 

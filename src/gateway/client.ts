@@ -65,7 +65,7 @@ const TOO_BIG = 1009;
 interface ReceivedFrame {
   readonly data: Uint8Array;
   readonly isText: boolean;
-  /** 0 if the frame was charged, otherwise the milliseconds to wait after its refusal. */
+  /** 0 if the rate limit allows the frame, otherwise the milliseconds that the client must wait. */
   readonly waitMs: number;
 }
 
@@ -200,7 +200,9 @@ export class Client implements ConnectionHandler {
     }
   }
 
-  /** Charges a ping as a PING frame. Pings over the limit eventually close the connection. */
+  /**
+   * Charges a WebSocket ping like a PING frame. A client that keeps exceeding the rate is closed.
+   */
   pinged(bytes: number): void {
     if (this.#isOver() || this.#finishing !== undefined) return;
     const nowMs = now();

@@ -23,9 +23,9 @@ interface GatewayOptions {
 export interface Gateway {
   readonly endpoint: SocketEndpoint;
   /**
-   * Refuses new connections and ends all sessions, spread evenly over `spreadMs`. 0 means that they
-   * end at once. A session with requests in progress ends when these requests have been answered,
-   * or at the latest `REQUESTS_MS` after the spread.
+   * Refuses new connections and ends all sessions, spread evenly over `spreadMs`. If `spreadMs` is
+   * 0, the sessions end at once. A session with requests in progress ends when these requests have
+   * been answered, or at the latest `REQUESTS_MS` after the end of `spreadMs`.
    */
   drain(spreadMs: number): Promise<void>;
   /** Ends all sessions at once. New connections are still accepted. */

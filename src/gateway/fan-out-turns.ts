@@ -1,8 +1,7 @@
-// Splits deliveries to many sessions if they would block the event loop, because their frames are
-// large or are encrypted for each session. Frames are sent to the first sessions at once, and to
-// the others in later event-loop turns. Groups and users with such deliveries take turns. The
-// frames of a session stay in order, because a session sends its deferred pushes before every other
-// frame.
+// Splits a delivery to many sessions if it would block the event loop, because its frames are large
+// or are encrypted for each session. Frames are sent to the first sessions at once, and to the
+// others in later event-loop turns. Groups and users with such deliveries take turns. The frames of
+// a session stay in order, because a session sends its deferred pushes before every other frame.
 
 import { LinkedMap } from "../lib/linked-map.ts";
 import type { DeferredPush, Session } from "./session.ts";

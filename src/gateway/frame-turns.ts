@@ -36,7 +36,8 @@ export class FrameTurns {
 
   /**
    * Adds a frame from a user or network (`key`). Returns false, and adds nothing, if the key's
-   * waiting frames and the new frame together have more bytes than are still free.
+   * waiting frames and the new frame together have more bytes than are free, that is, than
+   * `MAX_BYTES` minus the bytes of all waiting frames.
    */
   add(key: string, client: WaitingClient, bytes: number): boolean {
     const queue = this.#queues.get(key) ?? { frames: [], bytes: 0 };

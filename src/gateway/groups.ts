@@ -106,7 +106,10 @@ export class Groups {
     this.#remove(session, channelId);
   }
 
-  /** Removes the session from its groups. Deliveries to it in the meantime have no effect. */
+  /**
+   * Removes an ended session from its groups, in several slices of time. Until then, deliveries to
+   * the session have no effect.
+   */
   async leave(session: Session): Promise<void> {
     const slice = this.slice();
     for (const ids of [session.joining ?? [], session.groups.keys()])
@@ -410,8 +413,8 @@ export class Group implements Scope {
 }
 
 /**
- * Flushes the members' queues, so that a message that was sent to each member arrives before the
- * next publication.
+ * Flushes the members' queues, so that a message that was sent to the members one by one arrives
+ * before the next publication.
  */
 function flushQueues(format: FormatMembers): void {
   if (!format.isQueued) return;

@@ -63,10 +63,10 @@ export async function readMissedEnds(
 }
 
 /**
- * Returns the ends that the client may lack. These are the ends of all streams after the client's
- * position in a channel, and the end of the newest stream up to that position. They also include
- * each end that is not earlier than the client's newest message in the channel, because several
- * streams of a channel can be active at the same time.
+ * Returns the ends that the client may lack. For each channel, these are the ends of all streams
+ * whose messages are later than the client's position, and the end of the newest stream whose
+ * message is not later. They also include each end that is not earlier than the client's newest
+ * message in the channel, because several streams of a channel can be active at the same time.
  */
 export function lackedEnds(
   ends: readonly StreamEnd[],

@@ -13,8 +13,9 @@ const MAX_OPENINGS = 128;
 const MAX_LONG_OPENINGS = 24;
 const SHORT_CONNECT_BYTES = 512;
 /**
- * Time in one turn of the event loop after which no further waiting login begins. Logins that end at
- * the same moment may exceed it, because each of them lets one waiting login begin.
+ * Time in one turn of the event loop after which no further waiting login begins. If several logins
+ * end at the same moment, the turn may take longer, because each of them lets one waiting login
+ * begin.
  */
 const MAX_MS = 8;
 

@@ -396,8 +396,8 @@ function startAtResumePoints(
     if (!isGroup) {
       if (headSeq > lastSeq) personal.set(key, channel);
     } else if (backlog !== undefined) backlog.resume(headSeq);
-    // Otherwise, the user was removed from the group in the meantime, and may become a member
-    // again.
+    // Without a backlog, the user was removed from the group in the meantime. The position is kept,
+    // because the user may become a member again.
     else session.rememberSeq(channel.id, { seq: lastSeq, isResumed: true });
   }
   return [...personal.values()];
@@ -428,8 +428,9 @@ function denied(point: ResumePoint): ResumeOutcome {
 
 /**
  * Compares a resume point with the store. The store may lack messages after a restore or a
- * fail-over. The client receives the last common seq before any message. Otherwise, its
- * acknowledgement of a later message would suggest that it has all earlier messages.
+ * fail-over. The CONNACK contains the last common seq, so that the client receives it before any
+ * message or SENDACK. Otherwise, the SENDACK of a later message would suggest to the client that it
+ * has all earlier messages.
  */
 function resumeOutcome(
   { channel, lastSeq, lastId = 0 }: ResumePoint,

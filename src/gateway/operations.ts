@@ -67,8 +67,8 @@ export interface OperationPorts extends Pick<OpeningContext, "nodeId" | "clientL
 }
 
 /**
- * Maximum acknowledgement delay that the metrics record. Longer delays do not reflect
- * the delivery speed.
+ * Maximum acknowledgement delay that the metrics record. Longer delays do not reflect the delivery
+ * speed.
  */
 const MAX_RECVACK_DELAY_MS = 3_600_000;
 

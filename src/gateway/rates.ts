@@ -344,8 +344,8 @@ export class ConnectionRate implements Rate {
   }
 
   /**
-   * Returns true if the client, or all clients of its user together, have used up the budget for
-   * refused requests.
+   * Returns true if the budget for refused requests is used up, either the connection's own budget
+   * or the budget that its user's connections share.
    */
   isExhausted(nowMs: number): boolean {
     return this.#own.exhausted || (this.#user?.isRefusedTooOften(nowMs) ?? false);
@@ -473,8 +473,8 @@ export class UserRates {
 }
 
 /**
- * Creates the budget for readers over HTTP. A user's reads and frames share one budget. A read in
- * progress is charged as if it returned `maxBytes`.
+ * Creates the budget for users who read over HTTP. A user's reads and frames share one budget. A
+ * read in progress is charged as if it returned `maxBytes` bytes.
  */
 export function createReadBudget(rates: UserRates, maxBytes: number, clock: Clock) {
   const workOf = (bytes: number) => 1 + reading(1, bytes);
@@ -498,7 +498,8 @@ export function createReadBudget(rates: UserRates, maxBytes: number, clock: Cloc
  */
 export const SMALL_GREETING_BYTES = 8192;
 /**
- * Limit per network. It lets a hundred clients, each with a thousand resume points, log in at once.
+ * Limit on the bytes that one network sends before logins. It lets a hundred clients, each with a
+ * thousand resume points, log in at once.
  */
 const GREETING_LIMIT: RateLimit = { perSecond: 2 * 1024 * 1024, burst: 16 * 1024 * 1024 };
 const MAX_NETWORKS = 10_000;

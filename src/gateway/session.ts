@@ -45,7 +45,10 @@ type MessagePosition = Pick<Message, "messageSeq" | "messageId">;
 export interface GroupPosition {
   /** Seq of the last message received, or 0 if unknown. */
   readonly seq: number;
-  /** True if the client asked to resume from `seq` and the session has not caught up yet. */
+  /**
+   * True if the session starts at `seq` even if its user's membership begins later. Set while the
+   * client resumes from `seq`, and for a group that a refresh has added to the session's rights.
+   */
   readonly isResumed: boolean;
 }
 
@@ -147,7 +150,10 @@ export class Session {
   joining: Set<string> | undefined;
   /** True if the groups must be read again: they changed, or an earlier read is incomplete. */
   membershipsStale = false;
-  /** True while the session resumes. Its client may have streams whose ends it has not received. */
+  /**
+   * True until the session has caught up, if its client may have streams whose ends it has not
+   * received.
+   */
   mayMissEnds = false;
   /** False while the client has reported that the user is not looking at the app. */
   isForeground = true;
@@ -204,8 +210,9 @@ export class Session {
   reads: Reads | undefined;
   rate: Rate | undefined;
   /**
-   * Maximum size of held items. They may use more memory than their size, because a small payload
-   * from Redis can keep an 8 KiB block of Node's buffer pool alive (`redis/wire.ts`).
+   * Maximum total size of the held items, in bytes. The items may use more memory than their size,
+   * because a small payload from Redis can keep an 8 KiB block of Node's buffer pool alive
+   * (`redis/wire.ts`).
    */
   readonly #maxHeldBytes: number;
   /** Time after which an unacknowledged message is sent again. 0 means never. */
@@ -317,7 +324,7 @@ export class Session {
       if (!this.follows(channel.id)) return void this.acknowledged(message.messageId);
     if (!mayRead(this.rights, channel)) return void this.acknowledged(message.messageId);
     if (expiresAtMs(message) <= this.#clock()) return;
-    // The client has later events of the stream than this push contains.
+    // The client may have later events of the stream than this push contains.
     if (message.stream?.state === "active") return;
     this.pushFrames(this.codec.encodePush(push));
   }
