@@ -52,8 +52,8 @@ export class ConversationPair {
   }
 
   /**
-   * Creates the groups, then runs `count` random operations from the common list and `also`. Stops
-   * early if store and model differ.
+   * Creates the groups, then runs `count` random operations from `also` and from the list that all
+   * callers share. Stops early if store and model differ.
    */
   async run(count: number, also: readonly WeightedStep[]): Promise<void> {
     const { random, model, store } = this.#options;
@@ -212,7 +212,7 @@ function stateOf(conversation: Conversation | ConversationHead): ConversationSta
   return { ...rest, lastSeq: last?.messageSeq };
 }
 
-/** Returns the conversation in the form that a list without message contents has. */
+/** Returns the conversation in the form that it has in a list without message contents. */
 function headOf({ last, ...rest }: Conversation): object {
   if (last === undefined) return rest;
   const { messageId, messageSeq, clientMsgNo, timestampMs } = last;

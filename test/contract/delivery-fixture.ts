@@ -1,5 +1,6 @@
 // Helpers for the suites of the delivery contract: nodes of one cluster with their store, a network
-// between them and Redis that can be broken, and the events that each node's listener received.
+// between the nodes and Redis that tests can break, and the events that each node's listener
+// received.
 
 import { randomUUID } from "node:crypto";
 import type { Test } from "tap";
@@ -76,8 +77,8 @@ export interface DeliveryDriver {
 }
 
 /**
- * A group or a personal channel as its sender names it, and the topic to which a node
- * subscribes for its messages.
+ * A group or a personal channel as its sender names it, and the topic to which a node subscribes
+ * for its messages.
  */
 export interface Chat {
   readonly kind: "group" | "personal";
@@ -230,8 +231,8 @@ export const range = (from: number, to: number): readonly number[] =>
   Array.from({ length: Math.max(0, to - from + 1) }, (_, at) => from + at);
 
 /**
- * Makes `count` round trips from the node to its store. Work that depends on nothing else has
- * completed by then.
+ * Makes `count` round trips from the node to its store. Afterwards, work of the node that waits
+ * only for the store has completed.
  */
 export async function roundTrips({ store }: DeliveryNode, count = 20): Promise<void> {
   for (const at of range(1, count)) await store.headSeq(`2:nobody-${at}`);

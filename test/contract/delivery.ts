@@ -154,7 +154,8 @@ async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
       await stream.start();
       await stream.content("one ");
       await sendText(publisher, chat, "between");
-      // A message whose publication is late is read from the store after the events of streams.
+      // Without the barrier, the message's publication could be late. The node would then read the
+      // message from the store, and deliver it after the stream's events.
       await subscriber.cluster.barrier();
       await stream.content("two");
       await stream.end();
@@ -591,7 +592,7 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
         subscriber.events.flatMap((event) =>
           event.kind === "conversation" ? event.conversation.unread : [],
         );
-      const releaseReplies = network.holdReplies(id); // the check of the user's sessions waits for a reply
+      const releaseReplies = network.holdReplies(id); // the check of the user's sessions then does not finish
       network.cutSubscriptions(id);
       const announceUntilReceived = async (event: ClusterEvent, text: string) => {
         const arrival = network.publicationPassed(id, text);
@@ -698,7 +699,7 @@ async function lostHistory(t: Test, driver: DeliveryDriver): Promise<void> {
           },
         );
   if (driver.publishesPerUser) await lostAndOvertaken(t, driver);
-  for (const kind of CHAT_KINDS) await lostAhead(t, driver, kind); // runs last, because later ids continue from those of a clock that is ahead
+  for (const kind of CHAT_KINDS) await lostAhead(t, driver, kind); // runs last, because a node whose clock is ahead raises all later ids
 }
 
 /** A publication after a fail-over arrives before the messages that reuse the lost numbers. */
@@ -996,7 +997,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
 }
 
 /**
- * When the subscriptions of a node are restored, the number of scripts that run grows with the
+ * When the subscriptions of a node are restored, the number of scripts that run grows only with the
  * number of topics that changed.
  */
 async function resync(t: Test, driver: DeliveryDriver): Promise<void> {

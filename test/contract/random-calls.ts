@@ -609,10 +609,11 @@ async function sessionsById(store: Store, uid: string) {
 }
 
 /**
- * Reads a page that begins after `skipped` conversations and contains no change that is older than
- * the change of the conversation at `sinceAt`, with and without filters. Returns true if each page
- * equals the same range of the complete list. The pages of two stores are not compared with each
- * other, because the order of messages in two channels may differ between stores.
+ * Reads a page of conversations several times, with different filters. The page begins after the
+ * conversation with index `skipped`. Unless `sinceAt` is 0, the page omits conversations that
+ * changed earlier than the conversation with index `sinceAt`. Returns true if each page equals the
+ * same range of the complete list. The pages of two stores are not compared with each other,
+ * because the order of messages in two channels may differ between stores.
  */
 async function isPageRight(
   store: Store,

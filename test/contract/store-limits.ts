@@ -115,7 +115,7 @@ export async function limitsOfStreams(t: Test, createFixture: FixtureFactory): P
     await fixture.store.sweep();
     t.match(await fixture.store.stream(KEY, "s"), { text: "still there" });
     await end();
-    fixture.nowMs += 60_000; // the channel is checked again
+    fixture.nowMs += 60_000; // so that the sweep checks the channel again
     await fixture.store.sweep();
     t.same(await readSeqs(fixture), range(13, 22));
     t.equal(await fixture.store.stream(KEY, "s"), undefined);

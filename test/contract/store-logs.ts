@@ -972,7 +972,7 @@ async function checkIn(
   throw new Error(`No frame ends at ${position}.`);
 }
 
-/** Waits until the log is removed, which may lag behind the removal of its last fork. */
+/** Waits until the log is removed. This may happen later than the removal of its last fork. */
 async function untilMissing(
   { store, sweep }: LogFixture,
   name: ReturnType<typeof free>,

@@ -28,7 +28,7 @@ import { eventOf } from "./store-stream-fixture.ts";
 
 const FLAGS = [true, false];
 
-/** Returns all combinations of values of the flags. */
+/** Returns all combinations of the flags' values. */
 function combinations(
   ...names: readonly ("ban" | "disband" | "sendBan" | "allowStranger")[]
 ): readonly ChannelFlags[] {
@@ -215,7 +215,7 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
     async (t) => {
       const fixture = await createFixture(t);
       const g = { id: "g", type: 2 } as const;
-      const owner = { id: "g", type: 1 } as const; // this user has no record, and its own lists
+      const owner = { id: "g", type: 1 } as const; // this user has no record, but has lists of its own
       const change = (
         channel: ChannelRef,
         list: ChannelList,

@@ -201,7 +201,8 @@ class StreamCase {
   }
 
   /**
-   * Fields of a draft by bob: the other user of a personal channel, or another user of the group.
+   * Returns the fields of a draft by bob, who is another user of the group. In a personal channel,
+   * returns those of the channel's other user.
    */
   #byBob(): Partial<StreamDraft> {
     const { id, type } = this.#channel;

@@ -158,7 +158,7 @@ class CaseRunner {
     }
   }
 
-  /** Sends all messages at the same time. The order of the calls is that of the seqs. */
+  /** Sends all messages at the same time. Their seqs follow the order of the calls. */
   async #send(step: Extract<UnreadStep, { readonly kind: "send" }>): Promise<void> {
     const { count, from, to, redDot, noPersist, expireS } = step;
     const draft = draftOf({

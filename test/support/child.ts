@@ -6,7 +6,7 @@ import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
 /**
- * Arguments of Node.js that go in front of the path of a TypeScript file of this repository. They
+ * Arguments for Node.js, to be followed by the path of a TypeScript file in this repository. They
  * make Node.js run the compiled form of the file. The broker itself is started from dist/main.js.
  */
 export const TYPESCRIPT_ARGS: readonly string[] = [

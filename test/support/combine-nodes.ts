@@ -7,12 +7,12 @@ export type NodePorts = Pick<Broker, "apiPort" | "clientPort" | "wkprotoPort" | 
 
 const JOINING = /^jindou_sessions_joining (\d+)$/m;
 /**
- * Maximum time that sessions are waited for. Sessions that have not caught up by then are not
- * waited for again, because a test may leave a client that reads nothing.
+ * Maximum time to wait for sessions to catch up. Later waits do not include the sessions that have
+ * not caught up by then, because a test may leave a client that reads nothing.
  */
 const MAX_WAIT_MS = 15_000;
 
-/** Ignores the error of a call, which fails if the API is served over TLS. */
+/** Ignores the error of a failed call. A call fails if the API is served over TLS. */
 const ignore = (): void => {};
 
 /** Combines the nodes. The metrics of the combination are the sums over all nodes. */

@@ -8,7 +8,7 @@ import { IS_FULL } from "./volume.ts";
 
 /** File system in memory, which Linux systems mount by default. */
 const MEMORY = "/dev/shm";
-/** Free bytes that all test files together need. Containers often have 64 MiB. */
+/** Free bytes that all test files together need. In containers, /dev/shm often has only 64 MiB. */
 const MIN_FREE_BYTES = 4 * 1024 ** 3;
 
 /** Folder in which tests create the folders of their data. */

@@ -18,12 +18,12 @@ export type Driver = "embedded" | "redis" | "three";
 export const DRIVER = readDriver();
 
 /**
- * True if the tests whose result depends on one process only, such as the form of a frame, are run.
+ * True if tests are run whose result depends only on one process, such as tests of a frame's form.
  * False on three nodes without JINDOU_TEST_VOLUME=full, because these tests also run on one node.
  */
 export const TESTS_ONE_PROCESS = DRIVER !== "three" || IS_FULL;
 
-/** Settings whose effect only shows on a single node. A broker with one of them has one node. */
+/** Settings that can be tested only on a single node. A broker with one of them has one node. */
 const SINGLE_NODE_SETTINGS = [
   "JINDOU_CLIENT_TRUSTED_PROXIES",
   "JINDOU_API_LISTEN",

@@ -1,6 +1,6 @@
 // A network between nodes and their Redis that tests can break. It can drop, repeat or delay
-// publications to one node, hold or close the node's connections, and keep connections open that
-// pass no data. Bytes pass unchanged, one whole reply at a time. A node is recognised by its id,
+// publications to one node, hold or close the node's connections, and stop all data on a connection
+// that stays open. Bytes pass unchanged, one whole reply at a time. A node is recognised by its id,
 // which is part of the names of its connections. Owns the connections and the active faults.
 
 import { createServer, type Socket, connect as tcp } from "node:net";
@@ -28,7 +28,7 @@ export interface FaultyNetwork {
   delayPublication(nodeId: string, text: string): { arrived: Promise<void>; release(): void };
   /** Resolves when a publication with this text has been sent to the node. */
   publicationPassed(nodeId: string, text: string): Promise<void>;
-  /** Holds all data for the node's subscribers. Returns a function that releases the data. */
+  /** Holds all data for the node's subscriber connections. Returns a function that releases it. */
   holdPublications(nodeId: string): () => void;
   /** Holds the replies to the node's commands. Returns a function that releases them. */
   holdReplies(nodeId: string): () => void;

@@ -90,7 +90,7 @@ export interface Problem {
 export class Reader {
   readonly name: string;
   readonly key: ChannelKey;
-  /** Seq up to which every message was shown, or was checked as missing. */
+  /** Seq up to which all messages of the channel have been checked. */
   cursor: number;
   last: Acknowledgement = { messageId: 0, messageSeq: 0 };
   readonly seqs = new Set<number>();
@@ -251,7 +251,7 @@ function isSame(ack: Acknowledgement, other: Acknowledgement): boolean {
 
 /**
  * Returns true if the message may have expired by `atMs`. The broker accepted it between the send
- * and the acknowledgement, so the earliest possible expiry counts from the send.
+ * and the acknowledgement, so it may have expired as early as `expireS` seconds after the send.
  */
 function mayBeExpired({ message, sentAtMs }: Entry, atMs: number): boolean {
   return message.expireS > 0 && atMs >= sentAtMs + message.expireS * 1000;

@@ -192,9 +192,9 @@ function channelOf({ channelId: id, channelType: type }: Json): ChannelRef {
 }
 
 /**
- * Returns the fields that messages, events and streams have in common. In a personal channel each
- * user names the other user, so if the user `uid` received the message, its sender named `uid` as
- * the channel.
+ * Returns the fields that messages, events and streams have in common. In a personal channel, each
+ * user sees the other user's uid as the channel id. For an item that another user sent to `uid`,
+ * the returned `channel` is therefore `uid`, as its sender sees it.
  */
 function originOf(uid: string, fields: Json) {
   const { fromUid, clientMsgNo } = fields;

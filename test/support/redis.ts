@@ -101,8 +101,9 @@ function isAbandoned(file: string): boolean {
 type Args = readonly string[];
 
 /**
- * Starts a server. `args` are added to its command line, e.g. `["--appendonly", "yes"]`. A function
- * is called again for each port that is tried. `env` is added to its environment.
+ * Starts a server. `args` are added to its command line, e.g. `["--appendonly", "yes"]`. If `args`
+ * is a function, it is called again for each port that is tried. `env` is added to the server's
+ * environment.
  */
 export async function startRedis(
   t: Pick<Test, "teardown">,

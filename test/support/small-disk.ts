@@ -1,6 +1,6 @@
-// A small disk of its own for a test: a file system in a mount namespace that only the test and the
-// processes it starts there can see (Linux). A process of the test keeps the namespace alive, so
-// the disk survives the death of a broker.
+// A small disk for one test: a file system in a mount namespace (Linux). Only the test, and the
+// processes that the test starts in the namespace, can see it. A process of the test keeps the
+// namespace alive, so the disk survives the death of a broker.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -20,9 +20,9 @@ export interface SmallDisk {
   readonly path: string;
   /** The same folder, as this process sees it. */
   readonly hostPath: string;
-  /** Words in front of a command that start it in the namespace. */
+  /** Words to put in front of a command, so that the command starts in the namespace. */
   readonly prefix: readonly string[];
-  /** Free bytes of the disk. */
+  /** Returns the number of free bytes on the disk. */
   freeBytes(): number;
   /** Fills the disk with a file. `leftBytes` bytes stay free. */
   fill(leftBytes?: number): void;

@@ -350,7 +350,7 @@ function writingInPieces(socket: Socket): (bytes: Uint8Array) => void {
   };
 }
 
-/** Number of connections so far. The sizes of the pieces of each connection are derived from it. */
+/** Number of connections so far. It is the seed for the piece sizes of the newest connection. */
 let connectionCount = 0;
 
 /** Returns the size of the first packet, or 0 if it is not complete. */

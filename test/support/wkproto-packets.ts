@@ -121,7 +121,7 @@ export function encodePacket(type: number, flags: number, body: Buffer): Buffer 
 
 /**
  * Encodes a packet. SEND accepts either `payload`, which is sent unchanged, or `plain`, which is
- * encrypted first. Without `msgKey` the correct one is computed.
+ * encrypted first. If `msgKey` is absent, the correct `msgKey` is computed.
  */
 export function encodeClientPacket(
   { packet, flags, fields }: WkPacket,

@@ -22,7 +22,7 @@ export interface PhoneSdk {
   readonly pieceBytes: number;
   /** Number of bytes that must have arrived before a packet other than PONG is parsed. */
   readonly minPacketBytes: number;
-  /** Packet types that the SDK takes for an error of the stream, so that it reconnects. */
+  /** Returns true if the SDK treats a packet of this type as a stream error and reconnects. */
   isStreamError(type: number): boolean;
   /** True if a RECVACK has the flags of its RECV. */
   readonly copiesFlags: boolean;
