@@ -20,12 +20,15 @@ interface Scope {
 }
 
 export class StreamEnds {
-  readonly #live: LiveStreams;
-  readonly #rows: StreamRows;
-  /** Newest end of each scope in Unix milliseconds, or 0 if no stream of the scope has ended. */
+  readonly #live: Pick<LiveStreams, "of" | "personalOf">;
+  readonly #rows: Pick<StreamRows, "ends">;
+  /**
+   * Newest end of each scope in Unix milliseconds, or 0 if no stream of the scope has ended. Scopes
+   * without ends are not read again.
+   */
   readonly #newestMs = new BoundedMap<string, number>(MAX_KEPT);
 
-  constructor(live: LiveStreams, rows: StreamRows) {
+  constructor(live: Pick<LiveStreams, "of" | "personalOf">, rows: Pick<StreamRows, "ends">) {
     this.#live = live;
     this.#rows = rows;
   }
@@ -49,7 +52,7 @@ export class StreamEnds {
       if (slice.shouldYield()) await slice.yield();
       const scope = { name: key, live: this.#live.of(key) };
       const newestMs = this.#newestOf(scope);
-      if (newestMs >= sinceMs) scopes.push({ ...scope, newestMs });
+      if (newestMs > 0 && newestMs >= sinceMs) scopes.push({ ...scope, newestMs });
     }
     return newestEnds(scopes, { sinceMs, limit }, (next, since) =>
       next.flatMap((scope) => this.#endsIn(scope, since, limit)),
@@ -58,7 +61,8 @@ export class StreamEnds {
 
   ofUser(uid: string, sinceMs: number, limit: number): readonly StreamEnd[] {
     const scope = { name: userScope(uid), live: this.#live.personalOf(uid) };
-    if (this.#newestOf(scope) < sinceMs) return [];
+    const newestMs = this.#newestOf(scope);
+    if (newestMs === 0 || newestMs < sinceMs) return [];
     const ends = this.#endsIn(scope, sinceMs, limit);
     return ends.toSorted((a, b) => b.endedMs - a.endedMs).slice(0, limit);
   }
