@@ -17,6 +17,7 @@ import type { ChannelStore, Cluster, MessageStore, StreamStore } from "../broker
 import { mayRead } from "../broker/rights.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import { KeyedLock } from "../lib/keyed-lock.ts";
+import { PacedSteps } from "../lib/paced-steps.ts";
 import { piecesOf } from "../lib/pieces.ts";
 import { Semaphore } from "../lib/semaphore.ts";
 import type { TimeSlice } from "../lib/time-slice.ts";
@@ -50,6 +51,11 @@ export interface ReadLimits {
 /** Maximum number of concurrent store reads. Thousands of sessions may join a group at once. */
 const READS_AT_ONCE = 128;
 const LOOKUPS_AT_ONCE = 128;
+/**
+ * Time in one turn of the event loop after which no further page of messages is read. With the
+ * embedded store, a page takes up to 2 ms.
+ */
+const PAGES_MS = 4;
 const SCOPES_PER_LOOKUP = 2000;
 /** Maximum number of ended streams that are read at once for a session that missed their ends. */
 const ENDS_PER_READ = 8;
@@ -72,6 +78,7 @@ export class CatchUps {
    */
   readonly #streamLocks = new KeyedLock();
   readonly #reads = new Semaphore(READS_AT_ONCE);
+  readonly #pageReads = new Semaphore(READS_AT_ONCE, new PacedSteps(PAGES_MS));
   /**
    * Separate from `#reads`, so that a membership read does not wait for the reads of joining
    * sessions. Such a wait would also delay the missed messages of a group, because they are
@@ -317,7 +324,7 @@ export class CatchUps {
     if (headSeq <= afterSeq) return false;
     const concerns = concernOf(session.uid, channel);
     const { messages, more } = await readJudged(cluster, concerns, () =>
-      this.#reads.run(() =>
+      this.#pageReads.run(() =>
         store.readMessages(key, {
           fromSeq: afterSeq + 1,
           toSeq: headSeq,

@@ -26,6 +26,12 @@ export class PacedSteps {
     else this.#waiting.push(step);
   }
 
+  /** Returns `undefined` if a step may run now, otherwise a promise that resolves when it may. */
+  turn(): Promise<void> | undefined {
+    if (this.#waiting.length === 0 && this.#hasTime()) return undefined;
+    return new Promise((go) => this.#waiting.push(go));
+  }
+
   #hasTime(): boolean {
     const nowMs = performance.now();
     if (this.#isCounting) return nowMs - this.#startMs < this.#maxMs;

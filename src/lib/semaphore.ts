@@ -10,8 +10,8 @@ export class Semaphore {
   #waiting: (() => void)[] | undefined;
 
   /**
-   * With `pace`, a permit is passed on when the iteration of the event loop has time for another
-   * task. Without `pace`, a permit is passed on at once, so that all waiting short tasks may run in
+   * With `pace`, a task starts when the iteration of the event loop has time for another task.
+   * Without `pace`, a task starts as soon as a permit is free, so that many short tasks may run in
    * one iteration.
    */
   constructor(permits: number, pace?: PacedSteps) {
@@ -20,8 +20,8 @@ export class Semaphore {
   }
 
   async run<T>(step: () => MaybePromise<T>): Promise<T> {
-    if (this.#free === 0) await this.#turn();
-    else this.#free -= 1;
+    const turn = this.enter();
+    if (turn !== undefined) await turn;
     try {
       return await step();
     } finally {
@@ -33,6 +33,7 @@ export class Semaphore {
   enter(): MaybePromise<void> {
     if (this.#free === 0) return this.#turn();
     this.#free -= 1;
+    return this.#pace?.turn();
   }
 
   leave(): void {

@@ -1,6 +1,8 @@
 // Users who are added to groups while they are online: the messages sent since then arrive once and
 // in order, in whatever order the node was notified.
 
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { CatchUps } from "../../src/gateway/catch-up.ts";
 import { t } from "../support/suite.ts";
 import { volume } from "../support/volume.ts";
 import { clientView } from "./client-view.ts";
@@ -422,5 +424,49 @@ t.test(
         `every message is pushed in order with seed ${seed}`,
       );
     }
+  },
+);
+
+t.test(
+  "the missed messages of many sessions are read in several turns of the event loop",
+  async (t) => {
+    const world = new World(seeded(1));
+    const pageMs = 2;
+    const sessions = 20;
+    let pages = 0;
+    const catchUps = new CatchUps({
+      store: {
+        ...world.server.store,
+        headSeq: async () => 1,
+        async readMessages() {
+          const endMs = performance.now() + pageMs; // the embedded store blocks while it reads
+          while (performance.now() < endMs);
+          pages += 1;
+          return { messages: [], more: false };
+        },
+        activeStreams: async () => [],
+        personalStreamsOf: async () => [],
+      },
+      cluster: { barrier: async () => {}, recovery: () => undefined, delivered: () => undefined },
+      directory: { endedBy: async () => undefined },
+      groups: world.groups,
+      limits: { pageMessages: 3, pageBytes: 1000, maxUnreadBytes: 100, maxBufferedBytes: 800 },
+      metrics: { resumed() {}, catchingUp() {}, caughtUp() {} },
+      onError: (error) => world.bugs.push(error),
+    });
+    const done = Array.from({ length: sessions }, (_, at) => {
+      const { session } = world.session({ uid: `u${at}` });
+      catchUps.enter(session);
+      return catchUps.connect(session, [person("bob")], []);
+    });
+    let turns = 0;
+    for (let before = 0; pages < sessions; before = pages) {
+      await nextTurn();
+      turns += 1;
+      t.ok(pages - before <= 2 * (4 / pageMs + 1), `turn ${turns} read ${pages - before} pages`);
+    }
+    await Promise.all(done);
+    t.equal(pages, sessions);
+    t.same(world.bugs, []);
   },
 );
