@@ -4,6 +4,7 @@
 // call must never be committed before it is durable, and the order of calls must never change.
 
 import { BrokerError } from "../../../broker/errors.ts";
+import { TurnTask } from "../../../lib/turn-task.ts";
 import { diskFull, isDiskFull } from "./disk-space.ts";
 import type { FolderLock } from "./folder-lock.ts";
 import type { WalPosition } from "./segment.ts";
@@ -51,7 +52,7 @@ export class Turn<Call extends QueuedCall> {
   readonly #steps: TurnSteps<Call>;
   #queue: Call[] = [];
   #queuedBytes = 0;
-  #scheduled: NodeJS.Immediate | undefined;
+  readonly #task = new TurnTask(() => this.#runTurn());
   #unsynced: WrittenBatch<Call> | undefined;
   #syncing: Promise<void> | undefined;
   #committedEnd: WalPosition;
@@ -88,23 +89,22 @@ export class Turn<Call extends QueuedCall> {
 
   async drain(): Promise<void> {
     while (this.#unsynced !== undefined || this.#queue.length > 0) {
-      if (this.#scheduled !== undefined) clearImmediate(this.#scheduled);
+      this.#task.cancel();
       this.#runTurn();
       await this.#syncing;
     }
   }
 
   #schedule(): void {
-    if (this.#unsynced === undefined) this.#scheduled ??= setImmediate(this.#runTurn);
+    if (this.#unsynced === undefined) this.#task.schedule();
   }
 
-  readonly #runTurn = (): void => {
-    this.#scheduled = undefined;
+  #runTurn(): void {
     if (this.#unsynced !== undefined) return;
     const next = this.#takeBatch();
     if (next.calls.length > 0) this.#writeBatch(next);
     if (this.#queue.length > 0) this.#schedule();
-  };
+  }
 
   #takeBatch(): BatchCalls<Call> {
     let bytes = 0;
