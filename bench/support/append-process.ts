@@ -1,6 +1,6 @@
 // A process that appends messages to a build's embedded store, or to LMDB alone, and prints their
-// cost. The number of messages is fixed, and the memtable is flushed into the database before the
-// clocks are read, so that both builds do the same work.
+// cost. The number of messages is fixed, and the CPU time includes the flush of the memtable into
+// the database, so that the compared builds do the same work.
 
 import { join } from "node:path";
 import { monitorEventLoopDelay } from "node:perf_hooks";

@@ -8,7 +8,7 @@
 
 static double cpuSeconds[MAX_NUMBERS];
 
-/** Returns the user and system time of a process in seconds. */
+/** Returns the CPU time (user plus system) of a process in seconds. Returns 0 if it cannot be read. */
 static double cpu_seconds(int pid) {
   char path[64], text[1024];
   snprintf(path, sizeof path, "/proc/%d/stat", pid);

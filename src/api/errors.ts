@@ -60,7 +60,7 @@ export const EDGE_ERRORS = {
   },
   head_too_large: {
     status: 431,
-    message: "The request line and the headers are larger than transport.maxHeadBytes",
+    message: "The request line and the headers together are larger than transport.maxHeadBytes",
   },
   stream_deleted: {
     status: 410,

@@ -73,7 +73,7 @@ const goneMessage = {
 const page = {
   uids,
   page: count("Position of this event among the message's events, starting at 1"),
-  pages: count("Number of events that the message produced"),
+  pages: count("Number of `message.unreached` events about the message"),
 };
 
 const storedMessage = {
@@ -81,7 +81,10 @@ const storedMessage = {
   stream: Type.Optional(
     Type.Object(
       { state: Type.Literal("active", { description: "The message has begun the stream" }) },
-      { description: "Present if the message has a stream. The event `stream.ended` has its text" },
+      {
+        description:
+          "Present if the message has a stream. The event `stream.ended` contains the text of the stream",
+      },
     ),
   ),
 };

@@ -152,7 +152,7 @@ const webhookBodies = {
         minLength: 1,
         maxLength: 4096,
         description:
-          "Position after which the range begins: a cursor from GET /events, a time (RFC 3339 or Unix milliseconds) or oldest",
+          "Position after which the range begins: a cursor from GET /events, a time (RFC 3339 or Unix milliseconds), or `oldest`",
       }),
       before: Type.Optional(
         Type.String({

@@ -576,7 +576,7 @@ export type MessageStoredEvent = {
         readonly topic?: string | undefined;
         /** Content of the message in base64 */
         readonly payload: string;
-        /** Present if the message has a stream. The event `stream.ended` has its text */
+        /** Present if the message has a stream. The event `stream.ended` contains the text of the stream */
         readonly stream?:
           | {
               /** The message has begun the stream */
@@ -873,7 +873,7 @@ export type MessageUnreachedEvent = {
         readonly topic?: string | undefined;
         /** Content of the message in base64 */
         readonly payload: string;
-        /** Present if the message has a stream. The event `stream.ended` has its text */
+        /** Present if the message has a stream. The event `stream.ended` contains the text of the stream */
         readonly stream?:
           | {
               /** The message has begun the stream */
@@ -884,7 +884,7 @@ export type MessageUnreachedEvent = {
         readonly uids: readonly string[];
         /** Position of this event among the message's events, starting at 1 */
         readonly page: number;
-        /** Number of events that the message produced */
+        /** Number of `message.unreached` events about the message */
         readonly pages: number;
         /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
         readonly channel_key: string;
@@ -902,7 +902,7 @@ export type MessageUnreachedEvent = {
         readonly uids: readonly string[];
         /** Position of this event among the message's events, starting at 1 */
         readonly page: number;
-        /** Number of events that the message produced */
+        /** Number of `message.unreached` events about the message */
         readonly pages: number;
         /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
         readonly channel_key: string;
@@ -1360,7 +1360,7 @@ export type WebhookAttempt = {
 
 /** A range of the feed to deliver again */
 export type WebhookReplay = {
-  /** Position after which the range begins: a cursor from GET /events, a time (RFC 3339 or Unix milliseconds) or oldest */
+  /** Position after which the range begins: a cursor from GET /events, a time (RFC 3339 or Unix milliseconds), or `oldest` */
   readonly after: string;
   /** Position at which the range ends, in the form of `after`. Absent means now */
   readonly before?: string | undefined;

@@ -115,8 +115,8 @@ export function checkPayload(payload: Uint8Array, rules: ContentRules): number {
 }
 
 /**
- * Returns the payload's `type`, or 0 if the payload has no `type`. Throws `bad_payload` if the
- * payload fails `validation`.
+ * Returns the payload's `type`, or 0 if the payload has no integer `type`. Throws `bad_payload` if
+ * the payload fails `validation`.
  */
 export function contentType(payload: Uint8Array, validation: ContentValidation): number {
   const type = integerField(payload, "type");

@@ -29,7 +29,7 @@ export class SlowTurns {
     const queue = this.#queues.get(network) ?? { waiting: 0, nextTurnMs: nowMs };
     if (queue.waiting >= MAX_WAITING)
       throw new BrokerError("rate_limited", {
-        message: "Too many wrong tokens came from this network; try again later",
+        message: "Too many wrong tokens or signatures came from this network; try again later",
         retryAfterMs: MAX_WAITING * SLOW_MS,
       });
     this.#queues.set(network, queue);

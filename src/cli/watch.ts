@@ -1,5 +1,5 @@
 // The command `jindou watch`: opens a client session for a user and prints the user's messages,
-// streams and events until the process is stopped.
+// streams and events until the process is stopped or `--count` messages were printed.
 
 import type { Client, LiveStream, ReceivedEvent, ReceivedMessage, Stream } from "../client/api.ts";
 import { connect } from "../client/index.ts";

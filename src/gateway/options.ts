@@ -172,7 +172,7 @@ export const clientOptions = Type.Object(
       maximum: 10_000_000,
       unit: "connections",
       description:
-        "Maximum number of client sockets on this node. Further sockets are rejected with 503. 0 means as many as the system allows.",
+        "Maximum number of client sockets on this node. Further WebSocket handshakes are rejected with 503, and further TCP connections are closed. 0 means as many as the system allows.",
     }),
     maxConnectionsPerUser: Type.Integer({
       default: 100,

@@ -459,7 +459,10 @@ export class Session {
     this.#leftGroups.renew(channelId, { ...position, seq: Math.max(previousSeq, position.seq) });
   }
 
-  /** Ends the resume, so that a later join does not start before the user's new membership. */
+  /**
+   * Ends the resume. If the session later joins a group that it has left, it does not start at a
+   * seq that is earlier than the user's new membership.
+   */
   endResume(): void {
     this.mayMissEnds = false;
     for (const [id, position] of this.#leftGroups ?? [])

@@ -40,7 +40,7 @@ const maxInFlight = Type.Integer({
 const onFailure = (what: string) =>
   Type.Enum(["deny", "allow"], {
     default: "deny",
-    description: `Decision about ${what} if the hook's response is late or not as documented, and while the circuit breaker is open. \`deny\`: it is rejected, and the client may try again. \`allow\`: it is accepted as if there were no hook.`,
+    description: `Decision about ${what} if the hook cannot be reached, if its response is late or not as documented, and while the circuit breaker is open. \`deny\`: it is rejected, and the client may try again. \`allow\`: it is accepted as if there were no hook.`,
   });
 
 const staticHeaders = Type.Array(

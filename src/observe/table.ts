@@ -130,7 +130,7 @@ export const METRICS = {
   ]),
   hookPending: gauge(
     "hook_pending",
-    "Calls to a hook that are queued or wait for the response, by hook",
+    "Calls to hooks that are queued or waiting for a response, by hook",
     ["hook"],
   ),
   hookCircuitOpen: gauge(
@@ -208,7 +208,7 @@ export const METRICS = {
   ),
   streamCatchUps: counter(
     "stream_catch_ups_total",
-    "Streams whose missed part was read from the store and sent in one piece to sessions that lagged or joined late",
+    "Streams whose missed part was read from the store and sent, with its text merged, to sessions that lagged or joined late",
   ),
   sessionsJoining: gauge(
     "sessions_joining",

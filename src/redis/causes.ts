@@ -158,7 +158,7 @@ const REPLIES: readonly Cause[] = [
   {
     pattern: /^NOREPLICAS\b/,
     what: "Redis has fewer replicas than its min-replicas-to-write requires, so it rejects writes",
-    action: "Start the replicas, and check master_link_status in their INFO replication",
+    action: "Start the replicas, and check master_link_status in their replies to INFO replication",
   },
   REPLICA,
   SLOTS_WITHOUT_SERVER,

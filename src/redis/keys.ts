@@ -17,8 +17,8 @@ import type { ClusterEvent } from "../broker/ports.ts";
 export class Keys {
   readonly prefix: string;
   /**
-   * Suffix of topic names. It contains the database number, because all databases of a server share
-   * one topic namespace.
+   * Suffix of topic names: "" for database 0, otherwise a suffix with the database number, because
+   * all databases of a server share one topic namespace.
    */
   readonly topicEnd: string;
   /** Prefixes of the channels' keys, by bucket. */

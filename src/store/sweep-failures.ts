@@ -1,7 +1,7 @@
 // Error handling in the sweeps of both stores: an item that cannot be processed does not block the
 // others.
 
-/** Number of failures after which a sweep ends, because the store itself probably fails. */
+/** Number of failures after which a sweep ends, because the store itself has probably failed. */
 const MAX_FAILURES = 100;
 
 /** Runs the steps one after another. Throws the first error after the last step. */

@@ -374,7 +374,7 @@ t.test("a changed JINDOU_ADMIN_PASSWORD revokes the access tokens of admin", asy
 
 // Covers [decisions: Managers]
 t.test(
-  "a node without configured managers has the user admin with a random password that is shown once",
+  "a node without configured managers has a manager named `admin`, whose random password is shown once",
   async (t) => {
     const folder = await tempFolder(t);
     const before = await startWorld(t, {}, folder);

@@ -363,19 +363,22 @@ t.test("a producer is refused after another producer with the same name was open
   t.equal(await (await fetch(`${api}/v1/stream/records/fenced`)).text(), "[0,1,3]");
 });
 
-t.test("a producer is refused if a proxy has removed the epoch from the reply", async (t) => {
-  let calls = 0;
-  const server = createServer((_, response) => {
-    calls += 1;
-    response.writeHead(calls < 50 ? 403 : 200).end('{"code":"producer_fenced"}');
-  });
-  const stream = clientOf(t, await listen(t, server)).stream("/v1/stream/a?sig=a", {
-    producer: "p",
-  });
-  const message = "HTTP status 403";
-  await t.rejects(stream.append(0), { code: "producer_fenced", message, retry: false });
-  t.ok(calls < 50, "the append was not repeated");
-});
+t.test(
+  "an append is rejected as `producer_fenced`, and not repeated, if a proxy has removed the epoch from the reply",
+  async (t) => {
+    let calls = 0;
+    const server = createServer((_, response) => {
+      calls += 1;
+      response.writeHead(calls < 50 ? 403 : 200).end('{"code":"producer_fenced"}');
+    });
+    const stream = clientOf(t, await listen(t, server)).stream("/v1/stream/a?sig=a", {
+      producer: "p",
+    });
+    const message = "HTTP status 403";
+    await t.rejects(stream.append(0), { code: "producer_fenced", message, retry: false });
+    t.ok(calls < 50, "the append was not repeated");
+  },
+);
 
 t.test("a stream is followed on a platform whose fetch returns only whole bodies", async (t) => {
   const { Response: own } = globalThis;

@@ -217,7 +217,7 @@ async function delivery(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "a node that stops listening and starts again does not receive the messages sent in between",
+    "a node that stops listening and later listens again does not receive the messages sent in between",
     async (t) => {
       for (const kind of CHAT_KINDS) {
         const chat = newChat(kind);
@@ -954,7 +954,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "a node checks who is still a member of a group if a removal reused the number of a lost publication while the node was disconnected",
+    "a node that was disconnected checks the members of a group in which a removal has the publication number of a publication that a fail-over lost",
     async (t) => {
       const removal = await openGroup(t, ["ann", "bob"]);
       const ended = await openGroup(t, ["ann", "bob"]);

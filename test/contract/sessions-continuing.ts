@@ -75,7 +75,7 @@ export async function continuing(t: Test, driver: NodeDriver): Promise<void> {
   const user = () => new User(first, second);
 
   t.test(
-    "a login that claims to continue an unknown login label or order is treated as a new login",
+    "a login that claims to continue a login with an unknown label or order is treated as a new login",
     async (t) => {
       const u = user();
       const a = await u.enter();

@@ -219,7 +219,7 @@ function appending(t: Test, driver: LogDriver): void {
   });
 
   t.test(
-    "an append is refused unless its order, compared as bytes, is higher than the last order",
+    "an append is refused unless its `order`, compared bytewise, is higher than that of the last append that had one",
     async (t) => {
       const fixture = await driver.open(t);
       await created(fixture.store.createLog(NAME, draftOf()));

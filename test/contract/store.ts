@@ -327,14 +327,17 @@ async function signingKeys(t: Test, createFixture: FixtureFactory): Promise<void
 }
 
 async function managers(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("only the first of several passwords is stored, and every call returns it", async (t) => {
-    const fixture = await createFixture(t);
-    const put = (hash: string) => fixture.store.putPasswordOnce("admin", { passwordHash: hash });
-    const results = await Promise.all([put("h1"), put("h2"), put("h3")]);
-    t.equal(new Set(results.map((result) => result.passwordHash)).size, 1);
-    await fixture.reopen();
-    t.same(await put("h4"), results[0]);
-  });
+  t.test(
+    "`putPasswordOnce` stores only the first password of a manager, and later calls return that password",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const put = (hash: string) => fixture.store.putPasswordOnce("admin", { passwordHash: hash });
+      const results = await Promise.all([put("h1"), put("h2"), put("h3")]);
+      t.equal(new Set(results.map((result) => result.passwordHash)).size, 1);
+      await fixture.reopen();
+      t.same(await put("h4"), results[0]);
+    },
+  );
 
   t.test("the owner of an access token is returned until the token is removed", async (t) => {
     const fixture = await createFixture(t);

@@ -268,7 +268,7 @@ async function callThrough(
 }
 
 t.test(
-  "the nodes of cluster.yaml serve behind its HAProxy and know the addresses of clients",
+  "the nodes of cluster.yaml serve clients behind its HAProxy and know the clients' addresses",
   { skip: haproxy.skip },
   async (t) => {
     const cluster = await startCluster(t);

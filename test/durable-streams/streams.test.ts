@@ -184,16 +184,23 @@ t.test(
   },
 );
 
-t.test("a fork with more than 64 sources is answered with 413 and not created", async (t) => {
-  const path = (depth: number) => `/v1/stream/chain-${depth}`;
-  const fork = (depth: number) =>
-    put(path(depth), "", { ...JSON_TYPE, "stream-forked-from": path(depth - 1) });
-  t.equal((await put(path(0), "[0]")).status, 201);
-  for (let depth = 1; depth <= 64; depth++) t.equal((await fork(depth)).status, 201);
-  t.match((await fork(65)).json, { status: 413, code: "log_full", error: /more than 64 sources/ });
-  t.equal((await call(path(65))).status, 404);
-  t.equal((await call(path(64))).text, "[0]");
-});
+t.test(
+  "a fork with a chain of more than 64 sources is answered with 413 and not created",
+  async (t) => {
+    const path = (depth: number) => `/v1/stream/chain-${depth}`;
+    const fork = (depth: number) =>
+      put(path(depth), "", { ...JSON_TYPE, "stream-forked-from": path(depth - 1) });
+    t.equal((await put(path(0), "[0]")).status, 201);
+    for (let depth = 1; depth <= 64; depth++) t.equal((await fork(depth)).status, 201);
+    t.match((await fork(65)).json, {
+      status: 413,
+      code: "log_full",
+      error: /more than 64 sources/,
+    });
+    t.equal((await call(path(65))).status, 404);
+    t.equal((await call(path(64))).text, "[0]");
+  },
+);
 
 t.test("after a stream was recreated, a read from an old offset is refused with 410", async (t) => {
   const path = "/v1/stream/anew";

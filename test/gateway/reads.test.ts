@@ -35,7 +35,7 @@ function createFixture(uid = "a", historyTurns = createHistoryTurns()) {
 }
 
 t.test(
-  "the operations history, conversations, stream, presence and watch count as reads",
+  "the operations `history`, `conversations`, `stream`, `presence` and `watch` count as reads",
   async (t) => {
     const kinds: OperationKind[] = [
       ...(["history", "conversations", "stream", "presence", "watch"] as const),

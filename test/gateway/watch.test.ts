@@ -151,7 +151,7 @@ t.test("pushes to the sessions that watch a user are charged to that user", asyn
 });
 
 t.test(
-  "WATCH is refused while the store is unavailable, and a change whose read failed is read again",
+  "WATCH is refused while the store is unavailable, and a presence change that could not be read is read again",
   async (t) => {
     const world = new World(seeded(1));
     const { session, connection } = await world.live({ uid: "alice" });

@@ -59,22 +59,25 @@ t.test("calls with different keys do not wait for each other", async (t) => {
   await waiting;
 });
 
-t.test("a rejected preparation rejects only its own call, after the earlier calls", async (t) => {
-  const sequencer = new KeyedSequencer();
-  const first = gate<number>();
-  const results = Promise.allSettled([
-    sequencer.enter("a", first.promise),
-    sequencer.enter("a", Promise.reject(new Error("second"))),
-    sequencer.enter("a", Promise.resolve(3)),
-  ]);
-  await turn(); // an unhandled rejection would end the process here
-  first.open(1);
-  t.match(await results, [
-    { status: "fulfilled", value: 1 },
-    { status: "rejected", reason: { message: "second" } },
-    { status: "fulfilled", value: 3 },
-  ]);
-});
+t.test(
+  "a rejected preparation rejects only its own call, after the earlier calls have settled",
+  async (t) => {
+    const sequencer = new KeyedSequencer();
+    const first = gate<number>();
+    const results = Promise.allSettled([
+      sequencer.enter("a", first.promise),
+      sequencer.enter("a", Promise.reject(new Error("second"))),
+      sequencer.enter("a", Promise.resolve(3)),
+    ]);
+    await turn(); // an unhandled rejection would end the process here
+    first.open(1);
+    t.match(await results, [
+      { status: "fulfilled", value: 1 },
+      { status: "rejected", reason: { message: "second" } },
+      { status: "fulfilled", value: 3 },
+    ]);
+  },
+);
 
 t.test(
   "a call succeeds even if the preparation of an earlier call for the same key was rejected",

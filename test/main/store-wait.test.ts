@@ -80,7 +80,7 @@ t.test("a node waits for a Redis Cluster whose servers are down", async (t) => {
   await checkServing(t, node);
 });
 
-t.test("a node that has waited for Redis then waits for a running migration", async (t) => {
+t.test("after a node has waited for Redis, it waits for a running migration", async (t) => {
   const redis = await stoppedRedis(t, ["--appendonly", "yes"]);
   const node = await startNode(t, redis.url);
   await node.logged(WAITING);

@@ -220,7 +220,10 @@ export function createAdmission(ports: AdmissionPorts): Admission {
   }
 }
 
-/** Returns the bearer of a signed URL. Must be called before the first await. */
+/**
+ * Returns a string that identifies the bearer of a signed URL: the client network and the
+ * signature. Returns `undefined` for other callers. Must be called before the first await.
+ */
 function bearerOf(request: HttpRequest): string | undefined {
   const signature = signatureOf(request);
   return signature && `${networkOf(request.remoteAddress)} ${signature}`;

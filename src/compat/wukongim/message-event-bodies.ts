@@ -26,7 +26,7 @@ const fromUid = Type.Optional(
   Type.String({
     pattern: OPTIONAL_ID_PATTERN,
     description:
-      "Sender of the stream's message. Empty or absent means the sender of that message. In a personal channel, only the node on which the stream began accepts this",
+      "Sender of the stream's message. If empty or absent, the server looks up the sender. In a personal channel, only the node on which the stream began can do this, and other nodes need the sender",
   }),
 );
 
@@ -147,7 +147,9 @@ export const eventPageBody = Type.Object(
       {
         client_msg_no: replies.text("client_msg_no of the stream's message"),
         from_msg_event_seq: eventSeq("from_msg_event_seq of the request"),
-        next_msg_event_seq: eventSeq("Number of the last event in the reply"),
+        next_msg_event_seq: eventSeq(
+          "Number of the last event in the reply, or from_msg_event_seq if the reply has no events",
+        ),
         more: flag("1: there are more events"),
         events: Type.Array(
           Type.Object({

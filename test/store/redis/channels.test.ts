@@ -146,7 +146,7 @@ async function groupIndex(t: Test, url: string): Promise<void> {
   );
 
   t.test(
-    "a read of the group index keeps an entry that was added again in the meantime",
+    "a read of the group index does not remove an old entry that was added again during the read",
     async (t) => {
       const { store, link, keys } = await startControl(t, url);
       const index = keys.user("groups", "a");

@@ -208,19 +208,22 @@ for (const [reason, end] of Object.entries(lostKicks))
     },
   );
 
-t.test("confirming and removing a kicked session repeatedly causes one end event", async (t) => {
-  const node = await openStore(t, redis.url);
-  const { store, link } = node;
-  await store.switchFeed(true);
-  const first = await enter(node, { ...sessionOf("ann"), deviceId: "a" });
-  await enter(node, { ...sessionOf("ann"), deviceId: "b" });
-  for (let at = 0; at < 2; at++)
-    t.match(await store.confirmSessions([first], NODE), [{ kind: "refused", reason: "kicked" }]);
-  await store.removeSession(first.session, "kicked");
-  await store.removeSession(first.session, "kicked");
-  t.strictSame(await kicksOf(node), ["a kicked"]);
-  t.equal(await link.call("exists", link.keys.user("ended", "ann")), 0, "no record is left");
-});
+t.test(
+  "a kicked session that is confirmed and removed repeatedly has only one end event",
+  async (t) => {
+    const node = await openStore(t, redis.url);
+    const { store, link } = node;
+    await store.switchFeed(true);
+    const first = await enter(node, { ...sessionOf("ann"), deviceId: "a" });
+    await enter(node, { ...sessionOf("ann"), deviceId: "b" });
+    for (let at = 0; at < 2; at++)
+      t.match(await store.confirmSessions([first], NODE), [{ kind: "refused", reason: "kicked" }]);
+    await store.removeSession(first.session, "kicked");
+    await store.removeSession(first.session, "kicked");
+    t.strictSame(await kicksOf(node), ["a kicked"]);
+    t.equal(await link.call("exists", link.keys.user("ended", "ann")), 0, "no record is left");
+  },
+);
 
 t.test("a session that cannot be decoded does not affect other sessions", async (t) => {
   const node = await openStore(t, redis.url);

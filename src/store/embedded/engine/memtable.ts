@@ -23,8 +23,8 @@ import {
 const MAX_IDLE_CHANNELS = 100_000;
 const MAX_NEWEST = 500_000;
 /**
- * Minimum length of a list that is extended in place. A shorter list is copied for each new record,
- * to save memory.
+ * Length below which a list is copied for each new record, because an array that grows in place
+ * has unused capacity. Other lists are extended in place.
  */
 const MAX_IMMUTABLE_LENGTH = 8;
 

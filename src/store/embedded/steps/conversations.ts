@@ -1,5 +1,5 @@
 // Implements the port's calls on conversations. A list is computed when it is requested, in short
-// slices of the event loop.
+// time slices, so that it does not block the event loop.
 
 import {
   type ChannelKey,

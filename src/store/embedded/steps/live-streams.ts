@@ -87,7 +87,7 @@ export class LiveStreams {
     return this.#byChannel.get(key)?.filter((stream) => stream.isShownActive) ?? [];
   }
 
-  /** Returns the streams of the channel in memory, including ended streams. */
+  /** Returns the channel's streams that are in memory, including ended streams. */
   of(key: ChannelKey): Iterable<LiveStream> {
     return this.#byChannel.get(key) ?? [];
   }

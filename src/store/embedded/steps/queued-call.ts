@@ -57,7 +57,8 @@ class QueuedCall<Changes extends CallChanges, Result> implements QueuedStep {
       this.#result = this.#decide(this.#changes);
       this.#isDecided = true;
     } catch (error) {
-      // An unreadable row must not fail the other calls of the batch.
+      // An error before the first change, such as an unreadable row, fails only this call. An
+      // unexpected error after a change fails the whole batch.
       if (!(error instanceof BrokerError) && !this.#changes.isEmpty) throw error;
       this.reject(toBrokerError(error));
     }

@@ -57,7 +57,7 @@ export interface LogFlush {
   /** Frames that follow the frames in the database. */
   readonly frames: Buffer;
   /**
-   * Newest request of each producer that has written, or `undefined` for a producer that was
+   * Newest request of each producer that changed, or `undefined` for a producer that was
    * forgotten.
    */
   readonly producers: readonly (readonly [id: string, state: ProducerState | undefined])[];

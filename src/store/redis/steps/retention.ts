@@ -76,7 +76,7 @@ export class Sweep {
 
   /**
    * Returns the store's time. Throws if it is more than `MAX_AHEAD_MS` ahead of the server's clock,
-   * because a wrong clock must not remove data.
+   * because data must not be removed on the basis of a wrong clock.
    */
   async #comparedClock(server: Server): Promise<number> {
     const nowMs = this.#ports.clock();

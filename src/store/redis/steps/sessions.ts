@@ -1,4 +1,4 @@
-// User sessions in Redis: one HASH of entries and one HASH of newest logins per user
+// User sessions in Redis: one HASH of entries, one of newest logins and one of ends per user
 // (`lua/session_rules.lua`). Each change is one script in the user's slot, which also publishes the
 // change. Keeps no state.
 
