@@ -207,7 +207,7 @@ t.test(
   },
 );
 
-t.test("a client that resumes many groups misses no message that is sent meanwhile", async (t) => {
+t.test("a client that resumes many groups misses no message sent during the resume", async (t) => {
   const { redis, node, settings, longTimeouts } = await delayedNode(t);
   const other = await spawnBroker(t, {
     ...{ JINDOU_REDIS_URL: redis.url, JINDOU_NODE_ID: "other", ...longTimeouts },

@@ -178,19 +178,22 @@ t.test(
   },
 );
 
-t.test("a JWT for a different device flag is refused, and the error names that flag", async (t) => {
-  const node = await spawnBroker(t, {
-    JINDOU_AUTH_CLIENTS: "jwt",
-    JINDOU_AUTH_JWT_ALGORITHMS: "HS256",
-    JINDOU_AUTH_JWT_SECRET_FILE: await keyFile(t, SECRET),
-  });
-  const token = await mint(HMAC_KEY, { sub: "amy", device_flag: 2 });
-  const url = `ws://127.0.0.1:${node.clientPort}`;
-  const login = (uid: string) => connect({ url, uid, token }).ready();
-  const message = detailOf("2 (desktop)", "1 (web)");
-  await t.rejects(login("amy"), { code: "auth_failed", message }, "SDK");
-  await t.rejects(login("ben"), { code: "auth_failed", message: REFUSAL }, "another user");
-  const { body } = await node.call(`/stream/2/team/s?uid=amy&token=${token}`);
-  t.match(body, { code: "unauthorized", error: message }, "HTTP");
-  t.match(await flagLine(node, "amy"), { flag: 1, tokenFlag: 2 });
-});
+t.test(
+  "a JWT that is used with a different device flag is refused, and the error names both flags",
+  async (t) => {
+    const node = await spawnBroker(t, {
+      JINDOU_AUTH_CLIENTS: "jwt",
+      JINDOU_AUTH_JWT_ALGORITHMS: "HS256",
+      JINDOU_AUTH_JWT_SECRET_FILE: await keyFile(t, SECRET),
+    });
+    const token = await mint(HMAC_KEY, { sub: "amy", device_flag: 2 });
+    const url = `ws://127.0.0.1:${node.clientPort}`;
+    const login = (uid: string) => connect({ url, uid, token }).ready();
+    const message = detailOf("2 (desktop)", "1 (web)");
+    await t.rejects(login("amy"), { code: "auth_failed", message }, "SDK");
+    await t.rejects(login("ben"), { code: "auth_failed", message: REFUSAL }, "another user");
+    const { body } = await node.call(`/stream/2/team/s?uid=amy&token=${token}`);
+    t.match(body, { code: "unauthorized", error: message }, "HTTP");
+    t.match(await flagLine(node, "amy"), { flag: 1, tokenFlag: 2 });
+  },
+);

@@ -169,7 +169,7 @@ t.test("invalid queries, unknown paths and wrong methods are refused with 4xx", 
 });
 
 t.test(
-  "bytes that are not an HTTP request are refused or end the connection, on both ports",
+  "bytes that are not an HTTP request are refused or end the connection, on the API port and on the client port",
   async (t) => {
     for (const port of [broker.apiPort, broker.clientPort]) {
       for (const [name, bytes] of Object.entries(BROKEN_REQUESTS)) {

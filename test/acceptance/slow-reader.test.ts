@@ -164,7 +164,7 @@ t.test(
 );
 
 t.test(
-  "HTTP clients that request 8 MB history pages without reading them are disconnected, and other calls are served in the meantime",
+  "HTTP clients that request 8 MB history pages without reading them are disconnected, and other calls are served until then",
   async (t) => {
     const path = `/channel/messages?channel_id=${GROUP.id}&channel_type=2&limit=500`;
     const ports = await Promise.all(STALLED.map(() => stalledGet(t, path)));

@@ -73,7 +73,7 @@ const FREEZES_MS = [2 * DEAD_AFTER_MS, 4 * DEAD_AFTER_MS];
 
 for (const freezeMs of FREEZES_MS)
   t.test(
-    `unstored messages sent to a node that is frozen for ${freezeMs} ms are not delivered`,
+    `unstored messages that are sent to a user while the user's node is frozen for ${freezeMs} ms are not delivered`,
     async (t) => {
       await nodes.untilReady();
       const [activeUid, idleUid] = [`active${freezeMs}`, `idle${freezeMs}`];

@@ -118,7 +118,7 @@ t.test(
 );
 
 t.test(
-  "a reader that lags receives the whole text in a smaller number of merged events",
+  "a reader that lags receives the whole text in fewer events, because they are merged",
   async (t) => {
     const { port, produce, store } = await startFeeds(t);
     produce(STREAM_START, "");

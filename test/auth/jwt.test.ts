@@ -251,16 +251,19 @@ t.test("a token without iat counts as older than every other valid token", async
   t.equal((await verifier.claims(token)).issuedS, startS - 3600);
 });
 
-t.test("without requireExp, a token without exp expires auth.jwt.maxAgeS after iat", async (t) => {
-  const verifier = withSecret({ requireExp: false, maxAgeS: 3600 });
-  const token = await mint(HMAC_KEY, { sub: "alice", iat: nowS() }, { expiresInS: undefined });
-  t.match(await verifier.claims(token), { expiresAtMs: (nowS() + 3600) * 1000 });
-  verifier.offsetS = 3640;
-  t.equal(await verifier.outcome(token), "token_expired expired");
-  verifier.offsetS = 0;
-  const timeless = await mint(HMAC_KEY, { sub: "a" }, { expiresInS: undefined, ageS: undefined });
-  t.equal(await verifier.outcome(timeless), "unauthorized lifetime");
-});
+t.test(
+  "without requireExp, a token without exp expires auth.jwt.maxAgeS seconds after iat",
+  async (t) => {
+    const verifier = withSecret({ requireExp: false, maxAgeS: 3600 });
+    const token = await mint(HMAC_KEY, { sub: "alice", iat: nowS() }, { expiresInS: undefined });
+    t.match(await verifier.claims(token), { expiresAtMs: (nowS() + 3600) * 1000 });
+    verifier.offsetS = 3640;
+    t.equal(await verifier.outcome(token), "token_expired expired");
+    verifier.offsetS = 0;
+    const timeless = await mint(HMAC_KEY, { sub: "a" }, { expiresInS: undefined, ageS: undefined });
+    t.equal(await verifier.outcome(timeless), "unauthorized lifetime");
+  },
+);
 
 t.test("iss and aud must match if they are configured, and aud may be a list", async (t) => {
   const verifier = withSecret({ issuer: "https://id.example/", audience: "chat" });

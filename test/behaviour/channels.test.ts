@@ -222,7 +222,7 @@ t.test("subscriber_remove can remove several members in one call", async (t) => 
 
 // Covers [spec: POST /channel/subscriber_remove 404; decisions: subscriber_remove]
 t.test(
-  "subscriber_remove responds with 404 and removes no member if the channel or a listed uid is unknown",
+  "subscriber_remove responds with 404 and removes no member if the channel does not exist or a listed uid is not a member",
   async (t) => {
     const { bob, channel, client, send } = await aliceAndBob(t);
     const stranger = world.name("stranger");

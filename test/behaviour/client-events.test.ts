@@ -203,7 +203,7 @@ t.test("an event with an invalid type or more than 4,096 bytes of data is refuse
 });
 
 t.test(
-  "events over client.maxEventsPerSecond are refused, counted over all connections of a user",
+  "events over client.maxEventsPerSecond are refused, and all connections of a user share this limit",
   async (t) => {
     const limited = await startWorld(t, {
       JINDOU_CLIENT_MAX_EVENTS_PER_SECOND: "5",

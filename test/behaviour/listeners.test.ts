@@ -140,36 +140,39 @@ t.test(
   },
 );
 
-t.test("unfinished calls of clients do not use up the memory for bodies of backends", async (t) => {
-  const world = await startWorld(t, {
-    JINDOU_API_MAX_PENDING_BODY_BYTES: "1048576",
-    JINDOU_API_MAX_BODY_BYTES: "262144",
-    JINDOU_LOG_LEVEL: "silent",
-  });
-  await world.register("alice");
-  const { id } = await world.newGroup(["alice"]);
-  /** Sends half of a body. */
-  const begin = (port: number, path: string, bytes: number, headers = {}) => {
-    const call = plainRequest({
-      ...{ host: "127.0.0.1", port, path, method: "POST", agent: false },
-      headers: { "content-type": "application/json", "content-length": bytes, ...headers },
+t.test(
+  "unfinished calls from clients do not use up the memory for the bodies of backend calls",
+  async (t) => {
+    const world = await startWorld(t, {
+      JINDOU_API_MAX_PENDING_BODY_BYTES: "1048576",
+      JINDOU_API_MAX_BODY_BYTES: "262144",
+      JINDOU_LOG_LEVEL: "silent",
     });
-    call.on("error", () => {}); // the node closes some of the calls
-    t.teardown(() => call.destroy());
-    call.write(" ".repeat(bytes / 2));
-    return { call, replied: once(call, "response") };
-  };
-  const path = `/v1/stream/channel/2/${id}/s1`;
-  const caller = { "x-uid": "alice", "x-token": "token-alice", "x-device-flag": "0" };
-  const calls = Array.from({ length: 24 }, () => begin(world.clientPort, path, 120_000, caller));
-  for (const { replied } of calls) replied.catch(() => {});
-  const [refusal] = await Promise.any(calls.map(({ replied }) => replied));
-  t.equal(refusal.statusCode, 503, "the memory for bodies of clients is used up");
+    await world.register("alice");
+    const { id } = await world.newGroup(["alice"]);
+    /** Sends half of a body. */
+    const begin = (port: number, path: string, bytes: number, headers = {}) => {
+      const call = plainRequest({
+        ...{ host: "127.0.0.1", port, path, method: "POST", agent: false },
+        headers: { "content-type": "application/json", "content-length": bytes, ...headers },
+      });
+      call.on("error", () => {}); // the node closes some of the calls
+      t.teardown(() => call.destroy());
+      call.write(" ".repeat(bytes / 2));
+      return { call, replied: once(call, "response") };
+    };
+    const path = `/v1/stream/channel/2/${id}/s1`;
+    const caller = { "x-uid": "alice", "x-token": "token-alice", "x-device-flag": "0" };
+    const calls = Array.from({ length: 24 }, () => begin(world.clientPort, path, 120_000, caller));
+    for (const { replied } of calls) replied.catch(() => {});
+    const [refusal] = await Promise.any(calls.map(({ replied }) => replied));
+    t.equal(refusal.statusCode, 503, "the memory for bodies of clients is used up");
 
-  const bytes = 240_000;
-  const { call, replied } = begin(world.apiPort, "/user/onlinestatus", bytes);
-  t.match(await world.call("/healthz"), { status: 200 });
-  call.end('["alice"]'.padEnd(bytes / 2));
-  const [reply] = await replied;
-  t.equal(reply.statusCode, 200, "a call of a backend is served");
-});
+    const bytes = 240_000;
+    const { call, replied } = begin(world.apiPort, "/user/onlinestatus", bytes);
+    t.match(await world.call("/healthz"), { status: 200 });
+    call.end('["alice"]'.padEnd(bytes / 2));
+    const [reply] = await replied;
+    t.equal(reply.statusCode, 200, "a call of a backend is served");
+  },
+);

@@ -326,25 +326,28 @@ t.test("two users who send many messages cannot fill the queue of the send hook"
   t.ok(outcomes.includes("try again"), "messages beyond a user's share are refused");
 });
 
-t.test("the rights of the session are checked again after the send hook accepts", async (t) => {
-  const { ann, channel, member } = await pair(t);
-  let expiresInS = 600;
-  const tokenWith = (jd: object) => {
-    expiresInS += 60;
-    return mint(HMAC_KEY, { sub: ann, jd }, { expiresInS });
-  };
-  const client = await world.connect(t, ann, { token: await tokenWith({ send: ["*"] }) });
-  for (const payload of ["a message", { type: 99, cmd: "a command", param: {} }]) {
-    const held = holdAnswer();
-    const waiting = outcomeOf(client.send(channel, payload));
-    await held.questioned;
-    await client.refresh(await tokenWith({ send: [] }));
-    held.release();
-    t.equal(await waiting, "forbidden");
-    await client.refresh(await tokenWith({ send: ["*"] }));
-  }
-  t.equal(await seqOf(member, channel), 0);
-});
+t.test(
+  "the rights of a session are checked again after the send hook accepts its message",
+  async (t) => {
+    const { ann, channel, member } = await pair(t);
+    let expiresInS = 600;
+    const tokenWith = (jd: object) => {
+      expiresInS += 60;
+      return mint(HMAC_KEY, { sub: ann, jd }, { expiresInS });
+    };
+    const client = await world.connect(t, ann, { token: await tokenWith({ send: ["*"] }) });
+    for (const payload of ["a message", { type: 99, cmd: "a command", param: {} }]) {
+      const held = holdAnswer();
+      const waiting = outcomeOf(client.send(channel, payload));
+      await held.questioned;
+      await client.refresh(await tokenWith({ send: [] }));
+      held.release();
+      t.equal(await waiting, "forbidden");
+      await client.refresh(await tokenWith({ send: ["*"] }));
+    }
+    t.equal(await seqOf(member, channel), 0);
+  },
+);
 
 t.test(
   "a message or command that waits for the send hook is not stored if its user is logged out or kicked meanwhile",
@@ -405,19 +408,22 @@ t.test("a command's permission is checked after the wait for earlier messages", 
   t.equal(newcomer.commands.length, 1);
 });
 
-t.test("the permission to send is checked again after the send hook accepts", async (t) => {
-  const { ann, sender, channel, member } = await pair(t);
-  const held = holdAnswer();
-  sender.send(channel, "late").catch(() => undefined);
-  await held.questioned;
-  await world.ok("/channel/subscriber_remove", {
-    ...{ channel_id: channel.id, channel_type: 2, subscribers: [ann] },
-  });
-  held.release();
-  hook.decide = allow;
-  t.equal(await outcomeOf(sender.send(channel, "later")), "not_subscriber");
-  t.equal(await seqOf(member, channel), 0, "the permission is checked again after the hook");
-});
+t.test(
+  "the permission to send is checked again after the send hook accepts a message",
+  async (t) => {
+    const { ann, sender, channel, member } = await pair(t);
+    const held = holdAnswer();
+    sender.send(channel, "late").catch(() => undefined);
+    await held.questioned;
+    await world.ok("/channel/subscriber_remove", {
+      ...{ channel_id: channel.id, channel_type: 2, subscribers: [ann] },
+    });
+    held.release();
+    hook.decide = allow;
+    t.equal(await outcomeOf(sender.send(channel, "later")), "not_subscriber");
+    t.equal(await seqOf(member, channel), 0, "the permission is checked again after the hook");
+  },
+);
 
 // Covers [feature: Hooks]
 t.test(

@@ -56,7 +56,7 @@ t.test("main devices of different users do not end each other's sessions", async
 });
 
 // Covers [decisions: Kick rule]
-t.test("exactly one of several main devices that log in concurrently stays online", async (t) => {
+t.test("exactly one of a user's main devices that log in concurrently stays online", async (t) => {
   const uid = world.name("alice");
   await world.register(uid, { level: 1 });
   const logins = ["a", "b", "c", "d"].map((deviceId) =>

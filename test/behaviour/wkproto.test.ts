@@ -123,36 +123,39 @@ t.test(
   },
 );
 
-t.test("a refused login gets a CONNACK with a reason code and is closed", async (t) => {
-  const lowOrder = Buffer.alloc(32).toString("base64");
-  const cases: Readonly<Record<string, Partial<WkprotoOptions>>> = {
-    "a wrong token": { token: "wrong" },
-    "no token": { token: "" },
-    "no key": { clientKey: "" },
-    "a key that is not base64": { clientKey: "!".repeat(44) },
-    "a key that is too short": { clientKey: "AAAA" },
-    "a key of low order": { clientKey: lowOrder },
-    "a uid with @": { uid: "a@b" },
-    "an empty uid": { uid: "" },
-    "the system's uid": { uid: "____system" },
-    "an unknown device flag": { deviceFlag: 99 },
-  };
-  for (const [name, options] of Object.entries(cases))
-    for (const version of [2, 5]) {
-      const uid = world.name("wk");
-      await world.register(uid, { flag: 1 });
-      const port = wkprotoPortOf(world);
-      const client = await openWkproto(t, { port, uid, version, ...options });
-      t.match(
-        await client.connect(),
-        { reasonCode: REFUSED, serverKey: "", salt: "" },
-        `${name} is refused in version ${version}`,
-      );
-      const forbidding = [4201, 4205].map(closeCodeOf);
-      t.ok(forbidding.includes(await client.closed()), "the close code forbids a reconnect");
-      t.equal(client.received.length, 1, "only the CONNACK is sent");
-    }
-});
+t.test(
+  "a refused login gets a CONNACK with a reason code, and its connection is closed",
+  async (t) => {
+    const lowOrder = Buffer.alloc(32).toString("base64");
+    const cases: Readonly<Record<string, Partial<WkprotoOptions>>> = {
+      "a wrong token": { token: "wrong" },
+      "no token": { token: "" },
+      "no key": { clientKey: "" },
+      "a key that is not base64": { clientKey: "!".repeat(44) },
+      "a key that is too short": { clientKey: "AAAA" },
+      "a key of low order": { clientKey: lowOrder },
+      "a uid with @": { uid: "a@b" },
+      "an empty uid": { uid: "" },
+      "the system's uid": { uid: "____system" },
+      "an unknown device flag": { deviceFlag: 99 },
+    };
+    for (const [name, options] of Object.entries(cases))
+      for (const version of [2, 5]) {
+        const uid = world.name("wk");
+        await world.register(uid, { flag: 1 });
+        const port = wkprotoPortOf(world);
+        const client = await openWkproto(t, { port, uid, version, ...options });
+        t.match(
+          await client.connect(),
+          { reasonCode: REFUSED, serverKey: "", salt: "" },
+          `${name} is refused in version ${version}`,
+        );
+        const forbidding = [4201, 4205].map(closeCodeOf);
+        t.ok(forbidding.includes(await client.closed()), "the close code forbids a reconnect");
+        t.equal(client.received.length, 1, "only the CONNACK is sent");
+      }
+  },
+);
 
 t.test(
   "packets can be split at any byte, and several can share one WebSocket message",
@@ -390,7 +393,7 @@ t.test("a message that is not stored has seq 0", async (t) => {
   t.equal(live.fields.messageSeq, 0, "the seq is 0");
 });
 
-t.test("unexpected packets of a client are ignored", async (t) => {
+t.test("unexpected packets from a client are ignored", async (t) => {
   const client = await join(world.name("wk"));
   client.write("CONNECT", { version: 5, uid: "other", clientKey: "" });
   client.write("SUB", { channelId: "demo", channelType: 7, param: "{}" });

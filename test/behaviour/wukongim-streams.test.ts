@@ -262,7 +262,7 @@ for (const kind of ["group", "personal"] as const)
   );
 
 t.test(
-  "stream.finish, stream.cancel and stream.error end a stream with their state, for WuKongIM's backends and for viewers of the native protocol",
+  "stream.close, stream.finish, stream.cancel and stream.error each end a stream with the matching state, for WuKongIM's backends and for native viewers",
   async (t) => {
     for (const [type, payload, status, ending, state] of [
       ["stream.close", { end_reason: 7 }, "closed", { end: 1, end_reason: 7 }, "closed"],

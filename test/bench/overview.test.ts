@@ -47,7 +47,7 @@ function wukongimStandIn(t: Test): string {
 }
 
 t.test(
-  "the overview measures all workloads with all peers and writes the reports",
+  "the overview measures all workloads with all installed peers and writes the reports",
   { skip },
   async (t) => {
     const sizes = ["--members", "10", "--connections", "4", "--clients", "20"];

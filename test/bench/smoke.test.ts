@@ -63,7 +63,7 @@ function bench(...args: readonly string[]) {
   );
 }
 
-t.test("benchmarks measure Jindou and its baseline", { skip }, async (t) => {
+t.test("each benchmark measures Jindou and a baseline", { skip }, async (t) => {
   const rowCounts: Readonly<Record<string, number>> = IS_FULL ? { ...ROWS, ...OTHER_ROWS } : ROWS;
   const names = Object.keys(rowCounts);
   for (const name of names) rmSync(resultOf(name), { force: true });

@@ -59,7 +59,7 @@ t.test("a feed.gap event at the end of the feed has the time of the newest event
   t.equal(page[0]?.event.timestampMs, messageTimeMs(newest.id));
 });
 
-t.test("a request for event types that could not be stored is stored when repeated", async (t) => {
+t.test("if a request for event types cannot be stored, a repeated request is stored", async (t) => {
   const store = await openStore(t, testFolder(t));
   await store.switchFeed(true);
   let isFull = true;

@@ -182,7 +182,7 @@ const PERSON_RULES: readonly Row<PersonFacts>[] = [
     undefined,
   ],
   [
-    "nobody may send to a receiver with ban",
+    "nobody except the system may send to a receiver with ban",
     { ...NO_RECORDS, receiver: person({ ban: true }) },
     "channel_banned",
     undefined,
