@@ -323,7 +323,7 @@ if (IS_FULL)
   });
 
 t.test(
-  "a new node and a node that crashed start and accept messages on a small disk",
+  "on a small disk, a new node and a crashed node can start and accept messages",
   async (t) => {
     const disk = await mountSmallDisk(t, DISK_MIB);
     const start = () => spawnBroker(t, {}, `${disk.path}/data`, { prefix: disk.prefix });

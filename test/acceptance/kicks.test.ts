@@ -165,7 +165,7 @@ t.test(
 );
 
 t.test(
-  "one of two concurrent logins with the same device id stays online, and the other is closed without a disconnect frame",
+  "one of two sessions that log in concurrently with the same device id stays online, and the other is closed without a disconnect frame",
   async (t) => {
     const broker = openBroker;
     for (let round = 0; round < VARIANT_ROUNDS; round++) {

@@ -236,7 +236,7 @@ async function raceLogin(t: Test, broker: Broker, race: Race): Promise<void> {
 }
 
 t.test(
-  "a token change during concurrent logins ends every session of the old token, and the new token can log in",
+  "a token change during concurrent logins ends every session of the old token, and a client can log in with the new token",
   async (t) => {
     const device = { device_flag: 0, device_level: 1 };
     await raceLogin(t, broker, {

@@ -45,7 +45,7 @@ t.jobs = FAULTS.length;
 
 for (const { title, fault, isTight, endsWithinMs, sentence } of FAULTS)
   t.test(
-    `a node whose database ${title} exits with an error message, and has every acknowledged message after its next start`,
+    `if the database of a node ${title}, the node exits with an error message, and has every acknowledged message after its next start`,
     async (t) => {
       const disk: SmallDisk | undefined = isTight ? await mountSmallDisk(t, DISK_MIB) : undefined;
       const folder = disk && `${disk.path}/data`;

@@ -79,7 +79,7 @@ t.test(
 );
 
 t.test(
-  "a viewer's requests to /stream are charged to the user like frames, and are refused with 429 and Retry-After over the budget",
+  "a viewer's requests to /stream are charged to the user like frames, and are refused with 429 and Retry-After if they exceed the budget",
   async (t) => {
     const TEXT = 60_000;
     const REQUESTS = 100;
@@ -137,7 +137,7 @@ t.test(
 );
 
 t.test(
-  "the bearer of a signed URL is limited like a user, and is refused with 429 and Retry-After",
+  "the bearer of a signed URL has the limits of a user, and is refused with 429 and Retry-After above them",
   async (t) => {
     const BYTES = 60_000;
     const REQUESTS = 100;

@@ -73,23 +73,26 @@ t.test(
   },
 );
 
-t.test("POST /route/batch groups uids by the addresses to which they should connect", async (t) => {
-  const api = await startApi();
-  api.nodes = [nodeOf("a"), nodeOf("b"), nodeOf("c", { load: 0.9 })];
-  const uids = Array.from({ length: 40 }, (_, at) => `u${at}`);
-  const { json } = await inject(api, "POST /route/batch", { body: uids });
-  t.same(json.map((node: { ws_addr: string }) => node.ws_addr).sort(), [
-    "ws://a:5200",
-    "ws://b:5200",
-  ]);
-  t.same(json.flatMap((node: { uids: string[] }) => node.uids).sort(), [...uids].sort());
-  const [first] = json;
-  const single = await inject(api, `GET /route?uid=${first.uids[0]}`);
-  t.equal(single.json.ws_addr, first.ws_addr, "GET /route returns the same node for the uid");
-  t.same((await inject(api, "POST /route/batch", { body: [] })).json, []);
-  for (const body of [{}, ["a@b"], "u", [1]])
-    t.equal((await inject(api, "POST /route/batch", { body })).status, 400);
-});
+t.test(
+  "POST /route/batch groups uids by the addresses to which their clients should connect",
+  async (t) => {
+    const api = await startApi();
+    api.nodes = [nodeOf("a"), nodeOf("b"), nodeOf("c", { load: 0.9 })];
+    const uids = Array.from({ length: 40 }, (_, at) => `u${at}`);
+    const { json } = await inject(api, "POST /route/batch", { body: uids });
+    t.same(json.map((node: { ws_addr: string }) => node.ws_addr).sort(), [
+      "ws://a:5200",
+      "ws://b:5200",
+    ]);
+    t.same(json.flatMap((node: { uids: string[] }) => node.uids).sort(), [...uids].sort());
+    const [first] = json;
+    const single = await inject(api, `GET /route?uid=${first.uids[0]}`);
+    t.equal(single.json.ws_addr, first.ws_addr, "GET /route returns the same node for the uid");
+    t.same((await inject(api, "POST /route/batch", { body: [] })).json, []);
+    for (const body of [{}, ["a@b"], "u", [1]])
+      t.equal((await inject(api, "POST /route/batch", { body })).status, 400);
+  },
+);
 
 t.test(
   "/route and /route/batch are rejected with 503 if no node accepts sessions, and /cluster/nodes is rejected with 503 if the nodes cannot be read",

@@ -126,7 +126,7 @@ t.test("HEAD for the event feed neither waits for events nor follows them", asyn
   }
 });
 
-t.test("a path without GET answers HEAD with 405 and the allowed methods", async (t) => {
+t.test("HEAD on a path without GET is answered with 405 and the allowed methods", async (t) => {
   const broker = await startUsed(t);
   const head = await ask(t, broker, requestOf("HEAD", "/message/send", TOKEN));
   t.match(head.status, " 405 ");

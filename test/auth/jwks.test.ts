@@ -128,7 +128,7 @@ t.test("keys and URLs in the header of a token are not used", async (t) => {
 });
 
 t.test(
-  "while the provider hangs, tokens with random kids cause at most two requests, and tokens with a known kid are accepted",
+  "while the provider hangs, tokens with random kids cause at most two requests to it, and tokens with a known kid are accepted",
   async (t) => {
     provider.answer = () => {}; // hangs
     const before = provider.requests;

@@ -114,7 +114,7 @@ t.test("last_msg_seqs may have any length that fits into the size limit of the b
 
 // Covers [feature: conversation/sync]
 t.test(
-  "only_unread, exclude_channel_types, page and page_size filter the conversation list",
+  "only_unread, exclude_channel_types, page and page_size select a part of the conversation list",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     const channel = await world.newGroup([alice, bob]);

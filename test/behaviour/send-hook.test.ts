@@ -223,7 +223,7 @@ t.test("a message is refused if the send hook returns a bad payload", async (t) 
 
 // Covers [feature: Hooks]
 t.test(
-  "the send hook is called only for messages from clients that may send, and only for the channels in the setting",
+  "the send hook is called only for messages from clients that may send, and only in the configured channels",
   async (t) => {
     const { ann, sender, channel, member } = await pair(t);
     hook.decide = () => ({ allow: false });

@@ -64,7 +64,7 @@ t.test(
   },
 );
 
-t.test("a page ends before it exceeds the size limit, and has a cursor", async (t) => {
+t.test("a page stays within the size limit, but has at least one conversation", async (t) => {
   const { conversations, messages, clock } = await nodeWithMessages(t);
   for (const fromUid of ["bob", "carol", "dave"]) {
     clock.nowMs += 1;
