@@ -289,7 +289,7 @@ t.test(
 );
 
 t.test(
-  "a server closed during its start completes the start and then closes every listener",
+  "a server that is closed during its start completes the start and then stops serving the API",
   async (t) => {
     const path = await tempFolder(t);
     const config = loadConfig({

@@ -203,7 +203,7 @@ t.test("a closed session is removed, and closing it again has no effect", async 
 });
 
 t.test(
-  "while the store fails, all pending session removals are repeated together once a second",
+  "while the store fails, each pending session removal is retried at most once a second",
   async (t) => {
     const { store, cluster, sessions } = await nodeOfAlice(t, SECONDARY_DEVICE);
     let isFailing = true;
