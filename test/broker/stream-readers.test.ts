@@ -10,7 +10,7 @@ import { GROUP, nodeOfProducer, published, RANGE, until } from "./producer.ts";
 import { ModelReader } from "./stream-model.ts";
 
 t.test(
-  "events that the producer sends after a viewer cancelled the stream are not added and return the state `cancelled`",
+  "events sent after a viewer cancelled the stream are not added to it, and the calls return the state `cancelled`",
   async (t) => {
     const node = await nodeOfProducer(t);
     const { streams } = node;
@@ -49,7 +49,7 @@ t.test("cancelling a closed stream leaves it closed", async (t) => {
   matchObject(t, await node.streams.read(GROUP, "n1"), { state: "closed" });
 });
 
-t.test("only a user who may send can cancel a stream, and the stream must exist", async (t) => {
+t.test("cancelling needs an existing stream and a user who may send to its channel", async (t) => {
   const node = await nodeOfProducer(t);
   const { streams, refused, channels } = node;
   await refused(streams.cancel("bob", group("g"), "n1"), "stream_unknown");
@@ -161,7 +161,7 @@ t.test("a failed attempt to end silent streams is reported and repeated", async 
   matchObject(t, errors[0], { message: "no store" });
 });
 
-t.test("a follower gets the events of a stream when they are published", async (t) => {
+t.test("a follower gets the earlier events of a stream, then new events live", async (t) => {
   const node = await nodeOfProducer(t);
   await node.start();
   await node.append("before ");

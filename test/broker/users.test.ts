@@ -85,7 +85,7 @@ t.test("a changed token ends only the main sessions of its device flag", async (
 });
 
 t.test(
-  "registering a new token again ends the sessions with an older token that a failed call left open",
+  "registering a token again ends the sessions that an earlier failed call left open with an older token",
   async (t) => {
     const { users, events, directory } = await startNode(t);
     await users.setToken({ uid: "alice", token: "two", ...MAIN });
@@ -181,7 +181,7 @@ t.test("a query for the online status of an invalid id is refused", async (t) =>
   await t.rejects(users.onlineStatus(["alice", "a#b"]), { code: "bad_id" });
 });
 
-t.test("a slow call ends no session that a later call has allowed in the meantime", async (t) => {
+t.test("a call with a late notification ends no session that a later call allowed", async (t) => {
   const { store, cluster, events, directory } = await startNode(t);
   let hold: Promise<void> | undefined;
   const users = createUsers({
@@ -221,7 +221,7 @@ t.test("a slow call ends no session that a later call has allowed in the meantim
 });
 
 t.test(
-  "a call whose notification cannot be sent fails, and a repeated call completes the change",
+  "a token change or a logout fails if its notification cannot be sent, and a repeated logout completes it",
   async (t) => {
     const { store, cluster, events, directory } = await startNode(t);
     let isUnreachable = true;

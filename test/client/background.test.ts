@@ -92,7 +92,7 @@ t.test(
   },
 );
 
-t.test("missed messages are read before all unread counts are read", async (t) => {
+t.test("the read of missed messages does not wait for all reads of unread counts", async (t) => {
   const position = { headSeq: 2, readSeq: 0, unread: 1, deletedSeq: 0, changedAtMs: 0 };
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);

@@ -28,7 +28,7 @@ t.test("a call without a reply is repeated on the next connection", async (t) =>
   t.equal(server.sockets[2]?.all("presence").length, 1);
 });
 
-t.test("a repeated deleteConversation or setUnread leaves newer messages unchanged", async (t) => {
+t.test("a repeated deleteConversation or setUnread does not affect newer messages", async (t) => {
   const calls = {
     delete: (client: Client) => client.deleteConversation(TEAM),
     read: (client: Client) => client.setUnread(TEAM, 0),

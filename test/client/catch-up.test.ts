@@ -225,7 +225,7 @@ t.test(
 );
 
 t.test(
-  "a message missed before one of the client's own messages is delivered if the connection ends during the catch-up",
+  "a missed message older than one of the client's own messages is delivered even if the connection ends during the catch-up",
   async (t) => {
     let lists = 0;
     const missed = message(1, { messageId: 1001 });

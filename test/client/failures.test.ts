@@ -124,7 +124,7 @@ t.test("a client whose WebSocket throws an error in `send` reconnects", async (t
   }
 });
 
-t.test("if the address refuses the connection, the first error names the address", async (t) => {
+t.test("if the connection is refused, the first error names the address", async (t) => {
   const client = connect({ url: "ws://127.0.0.1:1", uid: "amy", reconnect: { minMs: 600_000 } });
   t.teardown(() => client.close());
   const error = await new Promise<JindouError>((resolve) => client.on("error", resolve));

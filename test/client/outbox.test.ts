@@ -157,7 +157,7 @@ t.test(
 );
 
 t.test(
-  "sending the content and clientMsgNo of a waiting message again returns its result, and different content is rejected",
+  "a second send with the clientMsgNo of a waiting message returns that message's result, or is rejected if its content differs",
   async (t) => {
     const server = new ScriptedServer(handlingSends(() => undefined));
     const client = connectTo(t, server);

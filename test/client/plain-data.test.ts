@@ -10,7 +10,7 @@ import { connectTo, ScriptedServer } from "./scripted.ts";
 const text = (bytes: Uint8Array) => new TextDecoder().decode(bytes);
 
 t.test(
-  "an app may change the bytes of a payload right after the call to `send`, whatever the class of the bytes",
+  "an app may change the bytes of a payload right after the call to `send`, whether they are an ArrayBuffer or a view of one",
   async (t) => {
     const server = new ScriptedServer();
     const client = connectTo(t, server);

@@ -39,7 +39,7 @@ try {
   t.match(output, /TextDecoder/);
 });
 
-t.test("a bundle for Node.js finds its WebSocket, as a module and as CommonJS", async (t) => {
+t.test("a Node.js bundle of the SDK finds `ws`, as a module and as CommonJS", async (t) => {
   for (const format of ["cjs", "esm"] as const)
     for (const syntax of ["import", "require"]) {
       const load =

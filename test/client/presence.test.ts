@@ -100,7 +100,7 @@ t.test(
 );
 
 t.test(
-  "watches continue after a reconnect and report the changes that occurred in the meantime",
+  "watches continue after a reconnect and report the changes that occurred while the client was offline",
   async (t) => {
     const { server, client, online, watched } = await start(t);
     const watch = recorder();

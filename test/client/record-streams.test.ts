@@ -124,7 +124,7 @@ t.test(
   },
 );
 
-t.test("a stream whose key has a lone surrogate is refused", async (t) => {
+t.test("a stream whose clientMsgNo has a lone surrogate is refused", async (t) => {
   const client = clientOf(t);
   const stream = client.stream({ channel: person("bot"), clientMsgNo: "\ud800" });
   await t.rejects(stream.finished, { code: "bad_request" });
@@ -150,7 +150,7 @@ t.test("a waiting iterator ends when stopped, and rejects when the client closes
   await t.rejects(open.append(1), { code: "closed" });
 });
 
-t.test("a closed client makes no call for a stream that was opened before", async (t) => {
+t.test("a closed client makes no further request for a stream that it opened", async (t) => {
   let calls = 0;
   const server = createServer(() => {
     calls += 1; // and never replies
@@ -297,7 +297,7 @@ t.test("the pauses grow between live calls that return no new record", async (t)
 });
 
 t.test(
-  "an append whose reply is lost is repeated only for a producer, and stored once",
+  "an append whose reply is lost is repeated only if it has a producer, and is stored once",
   async (t) => {
     const client = clientOf(t, await startLossyProxy(t, 3));
     const path = await create("lossy");

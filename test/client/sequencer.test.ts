@@ -108,7 +108,7 @@ t.test("expired messages in a gap do not delay later messages", async (t) => {
 });
 
 t.test(
-  "a gap is skipped if reading its history is refused permanently, and read again if it is refused temporarily",
+  "a gap is skipped if the request for its messages is refused permanently, and the request is repeated if it is refused temporarily",
   async (t) => {
     const skipped = await start(t, {}, ["not_in_channel"]);
     for (const seq of [1, 3]) skipped.socket.push(live(message(seq)));

@@ -106,7 +106,7 @@ client.on("error", () => {
 });
 `;
 
-t.test("a peer that never answers keeps neither a socket open nor the process alive", async (t) => {
+t.test("after `close`, a silent server keeps neither sockets nor the process alive", async (t) => {
   const { port, sockets, opened } = await startSilentServer(t);
   for (const [name, head] of [
     ["attempts.mjs", `import { connect } from "${PACKAGE}index.js";`],

@@ -170,7 +170,7 @@ t.test(
 );
 
 t.test(
-  "open streams are resynced after a reconnect, and a stream that ended in the meantime ends for its readers",
+  "open streams are resynced after a reconnect, and a stream that ended while the client was offline ends for its readers",
   async (t) => {
     let nextIndex = 3;
     const fixture = await start(t, () => SAMPLE.snapshot(nextIndex));
@@ -223,7 +223,7 @@ t.test(
 );
 
 t.test(
-  "an unknown or forbidden stream rejects with the reason, and a second call asks the server again",
+  "reading an unknown or forbidden stream rejects with the reason, and a second call of client.stream asks the server again",
   async (t) => {
     for (const code of ["stream_unknown", "not_in_channel"] as const) {
       const { client } = await start(t, () => code);

@@ -102,7 +102,7 @@ t.test(
   },
 );
 
-t.test("a user stops typing after 6 seconds without an event", async (t) => {
+t.test("a user no longer counts as typing after 6 seconds without an event", async (t) => {
   const { changes, receive, pass } = await start(t);
   await receive("ben");
   pass(4000);

@@ -332,7 +332,7 @@ async function scriptedBadge(t: Test, missedSeq = 0) {
   };
 }
 
-t.test("a conversation is read again if its reply is older than a pushed message", async (t) => {
+t.test("a conversation is read again if the reply is older than a pushed message", async (t) => {
   const { server, push, answer, sees } = await scriptedBadge(t);
   push(2);
   push(3); // after the state was read, and before the reply
@@ -376,7 +376,7 @@ t.test("a conversation is read only after a handler for `unread` is added", asyn
   t.same(seen, [2]);
 });
 
-t.test("a missed message is not counted if its conversation was deleted meanwhile", async (t) => {
+t.test("a missed message is not counted after its conversation was deleted", async (t) => {
   const { server, push, answer, sees } = await scriptedBadge(t, 2);
   push(1);
   await answer(0, stateOf(1, 0));
@@ -454,7 +454,7 @@ t.test("a change that arrives in the same packet as the reply to a read is not l
   await sees(2, 3, 1);
 });
 
-t.test("a refused list of changed conversations is read again after a reconnect", async (t) => {
+t.test("a refused list of conversation changes is requested again after a reconnect", async (t) => {
   const startMs = Date.UTC(2030, 0, 1);
   const newestIds = [0, 100_000, 200_000].map((ms) => firstMessageId(startMs + ms));
   const missed = { channel: group("team"), changedAtMs: startMs + 50_000, unread: 3 };

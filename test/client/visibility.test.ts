@@ -30,7 +30,7 @@ t.test("a change between foreground and background is reported once per connecti
   t.same([reported(1), reported(2)], [[false, true], [false]]);
 });
 
-t.test("a foreground state that the server refused temporarily is reported again", async (t) => {
+t.test("a background state that the server refused temporarily is reported again", async (t) => {
   const refusal = { kind: "error", code: "rate_limited", message: "", retryAfterMs: 5 } as const;
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket);

@@ -35,7 +35,7 @@ export async function kicks(t: Test, driver: NodeDriver): Promise<void> {
   for (const flag of ["", " web"] as const)
     for (const [first, row] of Object.entries(PAIR_OUTCOMES))
       t.test(
-        `a second login${flag && " with a different flag"} treats a ${first} session as the kick rule specifies`,
+        `a second login${flag && " with a different flag"} affects a ${first} session as the kick rule specifies`,
         async (t) => {
           for (const [second, expected] of Object.entries(row)) {
             const pair = [first as FirstDevice, second as SecondDevice] as const;

@@ -105,7 +105,7 @@ async function leaving(t: Test, driver: NodeDriver): Promise<void> {
     t.same(sorted(await sessionsOf(store, uid)), sorted([second, newer]));
   });
 
-  t.test("ending a session removes it, and each call publishes the session's end", async (t) => {
+  t.test("ending a session removes it, and a repeated end is published again", async (t) => {
     const { cluster, directory, store, events } = await driver.open(t);
     const user = uniqueUid();
     const [ended, remaining] = [{}, secondary].map((kind) => sessionOf(cluster, user, kind)) as [
@@ -164,7 +164,7 @@ async function presence(t: Test, driver: NodeDriver): Promise<void> {
     ["the lowest flag of several main sessions", [{ flag: DESKTOP }, { flag: WEB }], WEB],
   ];
   for (const [rule, kinds, flag] of RULES)
-    t.test(`an online user has ${rule}`, async (t) => {
+    t.test(`an online user's presence has ${rule}`, async (t) => {
       const uid = await bringOnline(kinds);
       t.same(await directory.presence([uid]), [{ uid, online: true, flag }]);
     });
@@ -199,7 +199,7 @@ async function presence(t: Test, driver: NodeDriver): Promise<void> {
     t.same(await directory.presence([offline, online, offline, online, online]), states);
   });
 
-  t.test("presence is published by every call that changes the user's sessions", async (t) => {
+  t.test("every call that changes a user's sessions publishes the user's presence", async (t) => {
     const [here, there] = [await driver.open(t), await driver.open(t)];
     const uid = uniqueUid();
     await there.cluster.listen(presenceTopic(uid));

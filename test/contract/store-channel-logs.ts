@@ -567,7 +567,7 @@ export async function channelLogTimes(t: Test, createFixture: FixtureFactory): P
   );
 
   t.test(
-    "a stream that ends after the clock was set back has an end time that is not earlier than the newest message",
+    "a stream that ends after the clock was set back has an end time not earlier than the time of the newest message",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;

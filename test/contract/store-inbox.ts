@@ -394,7 +394,7 @@ function order(t: Test, createFixture: FixtureFactory): void {
   );
 
   t.test(
-    "commands of a channel are published in the order of the calls, even if some commands have many recipients and other calls wait",
+    "commands of a channel are published in the order of the calls, even if some have many recipients and commands of other channels are waiting",
     async (t) => {
       const fixture = await createFixture(t);
       const crowd = Array.from({ length: 299 }, (_, i) => `user-${i}`);
@@ -471,7 +471,7 @@ function commandRetries(t: Test, createFixture: FixtureFactory): void {
   });
 
   t.test(
-    "only one of several concurrent messages and commands with one clientMsgNo and different payloads is stored",
+    "only one of several concurrent messages and commands with the same clientMsgNo but different payloads is stored",
     async (t) => {
       const fixture = await createFixture(t);
       for (const kinds of ["cccc", "cmcm", "mcmc"]) {
@@ -630,7 +630,7 @@ function acknowledgements(t: Test, createFixture: FixtureFactory): void {
   });
 
   t.test(
-    "if several concurrent calls acknowledge the same copy, only one of them includes it in its count",
+    "if several concurrent calls acknowledge the same copy, only one of the calls counts the copy",
     async (t) => {
       const fixture = await createFixture(t);
       await fixture.store.appendCommand(commandOf());

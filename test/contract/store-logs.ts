@@ -219,7 +219,7 @@ function appending(t: Test, driver: LogDriver): void {
   });
 
   t.test(
-    "an append is refused unless its `order`, compared bytewise, is higher than that of the last append that had one",
+    "an append is refused if its `order`, compared bytewise, is not higher than the last `order` in the log",
     async (t) => {
       const fixture = await driver.open(t);
       await created(fixture.store.createLog(NAME, draftOf()));
@@ -591,7 +591,7 @@ function forking(t: Test, driver: LogDriver): void {
     t.equal(verdict, "lost", "an offset of the source after the fork offset is lost");
   });
 
-  t.test("a fork with a sub-offset inherits a part of the next frame", async (t) => {
+  t.test("a fork with a sub-offset inherits part of the frame after the fork offset", async (t) => {
     const fixture = await driver.open(t);
     const { store } = fixture;
     await created(store.createLog(NAME, draftOf({ records: [bytesOf("a")] })));
@@ -651,7 +651,7 @@ function forking(t: Test, driver: LogDriver): void {
   });
 
   t.test(
-    "creating the same fork again returns exists, and a different fork conflicts",
+    "creating the same fork again returns `exists`, and a different fork conflicts",
     async (t) => {
       const { store } = await driver.open(t);
       for (const path of ["a", "b"])
@@ -709,7 +709,7 @@ function forking(t: Test, driver: LogDriver): void {
   });
 
   t.test(
-    "a fork has at most 64 sources in a chain, and deleted sources in the chain stay readable until the last fork is deleted",
+    "a chain of forks has at most 64 sources, and its deleted sources stay readable until the last fork is deleted",
     async (t) => {
       const fixture = await driver.open(t);
       const { store } = fixture;
@@ -805,7 +805,7 @@ function forking(t: Test, driver: LogDriver): void {
 }
 
 function expiring(t: Test, driver: LogDriver): void {
-  t.test("a log expires 1 to 1.25 times its time to live after its last use", async (t) => {
+  t.test("a log expires after 1 to 1.25 times its time to live without use", async (t) => {
     const fixture = await driver.open(t);
     const { store } = fixture;
     for (const [path, use] of [

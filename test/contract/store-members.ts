@@ -72,7 +72,7 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
   );
 
   t.test(
-    "the replacement of a list is published as a removal, before messages that are sent later",
+    "the replacement of a member list is published as a removal, before messages that are sent later",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;
@@ -190,7 +190,7 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
     t.same(await fixture.store.members(person("g")), ["y"]);
   });
 
-  t.test("membersAmong returns each member once, in the order of the uids", async (t) => {
+  t.test("membersAmong returns each member once, in the order of the requested uids", async (t) => {
     const { store } = await createFixture(t);
     const membersAmong = (uids: string[]) => store.membersAmong(group("g"), uids);
     t.same(await membersAmong(["a"]), [], "the channel does not exist");

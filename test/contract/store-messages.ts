@@ -305,7 +305,7 @@ export async function retries(t: Test, createFixture: FixtureFactory): Promise<v
       },
     );
 
-  t.test("only one of several payloads with the same clientMsgNo is stored", async (t) => {
+  t.test("only one of several concurrent payloads with one clientMsgNo is stored", async (t) => {
     const fixture = await createFixture(t);
     const results = await Promise.all(
       Array.from({ length: 12 }, (_, i) => {

@@ -220,7 +220,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.equal(rows.length, 2, "no event is repeated");
   });
 
-  t.test("an expired command has an event if a new command takes its room", async (t) => {
+  t.test("an expired command has an event if a new command takes its place", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.switchFeed(true);

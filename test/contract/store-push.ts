@@ -17,7 +17,7 @@ const unreached = (uid: string, messageSeq = 1): EventDraft => ({
 });
 
 export async function push(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("readSeqs returns the read positions that the members' conversations have", async (t) => {
+  t.test("readSeqs returns the same read positions as the members' conversations", async (t) => {
     const fixture = await withGroup(createFixture, t);
     const { store } = fixture;
     await send(fixture, 3);

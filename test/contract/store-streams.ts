@@ -292,7 +292,7 @@ export async function streamEnds(t: Test, createFixture: FixtureFactory): Promis
   expiring(t, createFixture);
   ownPayloads(t, createFixture);
   t.test(
-    "an end that cancels a stream keeps its data and id, and later content is refused",
+    "an end event that cancels a stream is stored with its data and id, and later content is refused",
     async (t) => {
       const fixture = await createFixture(t);
       const { start, content, end } = producer(fixture);
@@ -357,7 +357,7 @@ export async function streamEnds(t: Test, createFixture: FixtureFactory): Promis
   });
 
   t.test(
-    "an active stream continues after a restart, and its time limit starts again",
+    "an active stream continues after a restart, and its idle time is counted from the restart",
     async (t) => {
       const fixture = await createFixture(t);
       const { start, content, end } = producer(fixture);

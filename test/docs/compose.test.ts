@@ -187,7 +187,7 @@ async function startRedisOfCluster(
   return { port, text };
 }
 
-t.test("the nodes trust only the network that they share with the load balancer", async (t) => {
+t.test("the nodes trust proxies only in the network shared with the load balancer", async (t) => {
   const { services, networks } = compose("cluster.yaml");
   const subnet = networks?.front?.ipam?.config[0]?.subnet ?? "";
   const inFront = Object.keys(services).filter((name) =>

@@ -93,7 +93,7 @@ async function follow(
   return { printed: printed.trim(), shown: shown.trim() };
 }
 
-t.test("each receiver has at most 30 lines", async (t) => {
+t.test("each receiver of docs/push.md has at most 30 lines", async (t) => {
   const names = readPage("docs/push.md").matchAll(new RegExp(RECEIVER, "g"));
   for (const [, name] of names) {
     const lines = readPage(`docs/examples/push/${name}.mjs`).trim().split("\n");
@@ -135,7 +135,7 @@ t.test("the FCM receiver of docs/push.md sends push notifications to Android", a
   ]);
 });
 
-t.test("the receiver for APNs pushes to iOS", async (t) => {
+t.test("the receiver for APNs sends push notifications to iOS", async (t) => {
   const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
   const pushes: unknown[] = [];
   const server = createServer2();
@@ -160,7 +160,7 @@ t.test("the receiver for APNs pushes to iOS", async (t) => {
   ]);
 });
 
-t.test("the receiver for web push pushes to browsers", async (t) => {
+t.test("the receiver for web push sends push notifications to browsers", async (t) => {
   const browser = createECDH("prime256v1");
   const p256dh = browser.generateKeys();
   const auth = randomBytes(16);

@@ -43,7 +43,7 @@ t.test("every command in docs/webhooks.md works, with the receiver in Python", a
   t.equal(printed, shown, "the receiver prints the event that the page shows");
 });
 
-t.test("the receiver with Express prints the same event", async (t) => {
+t.test("the receiver with Express prints the event that docs/webhooks.md shows", async (t) => {
   const path = join(FOLDER, "receiver.mjs"); // beside the packages that it imports
   await copyFile(join(EXAMPLES, "receiver.mjs"), path);
   const { printed, shown } = await follow(t, `${process.execPath} ${path}`);

@@ -183,7 +183,7 @@ t.test("a signature can be made only for the path of one stream, for at most a w
     t.equal((await request({ ...valid, ...change })).status, 400, JSON.stringify(change));
 });
 
-t.test("a URL stays valid after the signing key was rotated", async (t) => {
+t.test("a signed URL stays valid after the signing key was rotated", async (t) => {
   const call = at(closed.apiPort);
   t.equal((await call("/v1/stream/rotated", put(TOKEN))).status, 201);
   const before = await sign(closed, "/v1/stream/rotated", "read");

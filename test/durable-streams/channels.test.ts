@@ -217,7 +217,7 @@ t.test("requests that a channel's durable stream does not support are refused", 
 });
 
 t.test(
-  "logs.maxBytes limits the records that are appended through /v1/stream/ to a stream of POST /event",
+  "logs.maxBytes limits the records that are appended through /v1/stream/ to a stream started with POST /event",
   async (t) => {
     const node = await startBroker(t, { JINDOU_LOGS_MAX_BYTES: "2048" });
     await createPeople(node);

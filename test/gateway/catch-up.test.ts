@@ -90,7 +90,7 @@ t.test(
 );
 
 t.test(
-  "an unstored event reaches a session that is joining the group, unless its user is removed in the meantime",
+  "an unstored event reaches a session that is joining the group, unless the session's user is removed during the join",
   async (t) => {
     let came = 0;
     for (let seed = 0; seed < ROUNDS; seed++) {
@@ -402,7 +402,7 @@ t.test("a personal message is not held while the session joins a group", async (
 });
 
 t.test(
-  "a session that joins a busy group is not ended by messages that arrive while it reads",
+  "a session that joins a busy group is not ended by messages that arrive while it reads earlier ones",
   async (t) => {
     for (let seed = 0; seed < 20; seed++) {
       const world = new World(seeded(seed));

@@ -296,7 +296,7 @@ t.test(
 );
 
 t.test(
-  "a session has the same membership as the store after joining, whatever the order of the notifications",
+  "after its join, a session has the same membership as the store, whatever the order of the notifications",
   async (t) => {
     for (let seed = 0; seed < EACH * MOST_STEPS; seed++) {
       const random = seeded(seed);

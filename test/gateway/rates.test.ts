@@ -141,7 +141,7 @@ t.test("the charge for the copies of a command that was not stored is refunded",
   t.end();
 });
 
-t.test("a command is refused only because of the debt of other requests", (t) => {
+t.test("a command is refused because of earlier debt or its copies, not its deliveries", (t) => {
   const user = { perSecond: 10, burst: 20, maxDebt: 1000 };
   const limits = { ...LIMITS, user };
   const rate = new ConnectionRate(limits, () => 0);

@@ -52,7 +52,7 @@ t.test("a CONVERSATION counts as a read unless it changes the conversation", asy
   t.notOk(isRead({ ...conversation, change: { kind: "delete" } }));
 });
 
-t.test("a read of unknown cost is rejected if the budget is in debt at its start", async (t) => {
+t.test("a read of unknown cost is rejected if it starts while the budget is in debt", async (t) => {
   const { session, begun, run, end } = createFixture();
   const first = ["1", "2", "3", "4"].map((name) => run("stream", name));
   const kinds: OperationKind[] = ["stream", "conversation", "conversations", "members"];

@@ -19,7 +19,7 @@ const SNAPSHOT: StreamSnapshot = {
 };
 
 t.test(
-  "content events, and start and end events without an id from the producer, have the stream's clientMsgNo as their id",
+  "the id of a content event, or of a start or end event without an id from the producer, is the stream's clientMsgNo",
   async (t) => {
     const event: ChannelEvent = {
       ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "bot" },
@@ -55,7 +55,7 @@ t.test("the events of an ended stream include its end, whatever its final state"
 });
 
 t.test(
-  "a stream that a message with is_stream began is shown in the form of /message/event, even if its text is merged and its end has no id",
+  "a stream started by a message with is_stream is shown in the form of /message/event, even if its text is merged and its end has no id",
   async (t) => {
     const begun = { ...SNAPSHOT, startId: MESSAGE_START_ID };
     const shown = (snapshot: StreamSnapshot, from: number) =>
@@ -90,7 +90,7 @@ t.test(
 );
 
 t.test(
-  "a node's number is its id if the id has at most nine digits, otherwise a hash of the id",
+  "a node's number is its id if the id consists of at most nine digits, otherwise a hash of the id",
   async (t) => {
     t.equal(nodeNumber("1001"), 1001);
     t.equal(nodeNumber("fe0adeb1"), nodeNumber("fe0adeb1"));

@@ -249,7 +249,7 @@ t.test(
 );
 
 t.test(
-  "/conversations/clearUnread, setUnread and delete return 404 to a user who is not in the group",
+  "/conversations/clearUnread, setUnread and delete return 404 for a user who is not in the group",
   async (t) => {
     const api = await startApi();
     api.failure = new BrokerError("not_in_channel");

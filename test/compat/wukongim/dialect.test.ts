@@ -477,7 +477,7 @@ t.test(
 );
 
 t.test(
-  "in the wukongim dialect, errors with 401, 429, 500 or 503 keep their status and headers, and all other errors are answered with 400",
+  "in the wukongim dialect, error codes with the status 401, 429, 500 or 503 keep their status and headers, and all other error codes are answered with 400",
   async (t) => {
     for (const code of Object.keys(HTTP_STATUS) as readonly ErrorCode[]) {
       const status = HTTP_STATUS[code];

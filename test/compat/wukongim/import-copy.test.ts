@@ -221,7 +221,7 @@ t.test(
 );
 
 t.test(
-  "a run with --close that does not close the import stores no stream that has not ended, so a later run stores its whole text",
+  "a run with --close that fails to close the import stores no unfinished stream, so a later run stores the stream's whole text",
   async (t) => {
     const source = await startSource(t, TOKEN);
     const node = await startBroker(t);
@@ -346,7 +346,7 @@ t.test(
 );
 
 t.test(
-  "the unread counts of all conversations are compared, even if their newest messages have more than 8 MiB",
+  "the unread counts of all conversations are compared, even if their newest messages together exceed 8 MiB",
   async (t) => {
     const source = await startSource(t, TOKEN);
     const counts: string[] = [];
