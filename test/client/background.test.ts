@@ -75,7 +75,7 @@ async function waitTurns(): Promise<void> {
 }
 
 t.test(
-  "missed messages are read from at most 8 channels at a time and do not delay the app's calls",
+  "missed messages are read from at most 8 channels at a time, without delaying the app's calls",
   async (t) => {
     const { server, client, socket, answer, seen, errors } = await start(t);
     await server.received("history", 7);

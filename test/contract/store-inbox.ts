@@ -231,46 +231,49 @@ function storing(t: Test, createFixture: FixtureFactory): void {
     },
   );
 
-  t.test("a full inbox loses the oldest copy of the sender with the most copies", async (t) => {
-    const fixture = await createFixture(t);
-    const { store } = fixture;
-    const send = (fromUid: string, origin?: string) =>
-      store.appendCommand(commandOf({ fromUid, origin, recipients: ["zoe"] }));
-    const many = (count: number, fromUid: string, origin?: string) =>
-      Promise.all(Array.from({ length: count }, () => send(fromUid, origin)));
-    const countsOf = async () => {
-      const counts: Record<string, number> = {};
-      for (const { message } of await readInbox(fixture, "zoe"))
-        counts[message.fromUid] = (counts[message.fromUid] ?? 0) + 1;
-      return counts;
-    };
-    await many(1, "carl", "s1");
-    await many(SHARE, "eve", "s2");
-    await many(SHARE - 1, "mallory", "s3");
-    await many(MAX_INBOX - 2 * SHARE, "backend");
-    const first = { carl: 1, eve: SHARE, mallory: SHARE - 1, backend: MAX_INBOX - 2 * SHARE };
-    t.same(await countsOf(), first);
-    await send("dora", "s4");
-    t.same(
-      await countsOf(),
-      { ...first, eve: SHARE - 1, dora: 1 },
-      "a user's command does not displace a backend's command",
-    );
-    await many(10, "backend");
-    const { messageId } = await send("backend");
-    t.same(await countsOf(), { ...first, eve: SHARE - 1, dora: 1 - 0, backend: first.backend });
-    const inbox = await readInbox(fixture, "zoe");
-    t.equal(inbox.at(-1)?.message.messageId, messageId);
-    const users = inbox.filter(({ message }) => message.fromUid !== "backend");
-    t.equal(await store.acknowledgeCommands("zoe", inboxSeqsOf(users)), users.length);
-    await many(users.length, "backend");
-    t.equal(await codeOf(send("carl", "s1")), "overloaded", "no copy of a backend is dropped");
-    t.same(await countsOf(), { backend: MAX_INBOX });
-    const both = commandOf({ fromUid: "carl", origin: "s1", recipients: ["zoe", "bob"] });
-    await store.appendCommand(both);
-    t.same(await countsOf(), { backend: MAX_INBOX });
-    t.equal((await readInbox(fixture, "bob")).length, 1, "other recipients receive their copy");
-  });
+  t.test(
+    "a user's command to a full inbox displaces the oldest copy of the user with the most copies",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { store } = fixture;
+      const send = (fromUid: string, origin?: string) =>
+        store.appendCommand(commandOf({ fromUid, origin, recipients: ["zoe"] }));
+      const many = (count: number, fromUid: string, origin?: string) =>
+        Promise.all(Array.from({ length: count }, () => send(fromUid, origin)));
+      const countsOf = async () => {
+        const counts: Record<string, number> = {};
+        for (const { message } of await readInbox(fixture, "zoe"))
+          counts[message.fromUid] = (counts[message.fromUid] ?? 0) + 1;
+        return counts;
+      };
+      await many(1, "carl", "s1");
+      await many(SHARE, "eve", "s2");
+      await many(SHARE - 1, "mallory", "s3");
+      await many(MAX_INBOX - 2 * SHARE, "backend");
+      const first = { carl: 1, eve: SHARE, mallory: SHARE - 1, backend: MAX_INBOX - 2 * SHARE };
+      t.same(await countsOf(), first);
+      await send("dora", "s4");
+      t.same(
+        await countsOf(),
+        { ...first, eve: SHARE - 1, dora: 1 },
+        "a user's command does not displace a backend's command",
+      );
+      await many(10, "backend");
+      const { messageId } = await send("backend");
+      t.same(await countsOf(), { ...first, eve: SHARE - 1, dora: 1 - 0, backend: first.backend });
+      const inbox = await readInbox(fixture, "zoe");
+      t.equal(inbox.at(-1)?.message.messageId, messageId);
+      const users = inbox.filter(({ message }) => message.fromUid !== "backend");
+      t.equal(await store.acknowledgeCommands("zoe", inboxSeqsOf(users)), users.length);
+      await many(users.length, "backend");
+      t.equal(await codeOf(send("carl", "s1")), "overloaded", "no copy of a backend is dropped");
+      t.same(await countsOf(), { backend: MAX_INBOX });
+      const both = commandOf({ fromUid: "carl", origin: "s1", recipients: ["zoe", "bob"] });
+      await store.appendCommand(both);
+      t.same(await countsOf(), { backend: MAX_INBOX });
+      t.equal((await readInbox(fixture, "bob")).length, 1, "other recipients receive their copy");
+    },
+  );
 
   t.test(
     "an expired command does not count towards its sender's share and does not displace another command, even before a sweep",

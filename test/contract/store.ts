@@ -174,7 +174,7 @@ async function lifeCycle(t: Test, driver: StoreDriver): Promise<void> {
     for (const call of calls(store)) t.equal(await codeOf(call), "unavailable");
   });
 
-  t.test("closing completes the calls in progress and rejects new calls", async (t) => {
+  t.test("closing a store completes the calls in progress and rejects new calls", async (t) => {
     const fixture = new StoreFixture(await driver.createLocation(t));
     const { store } = fixture;
     await store.start();

@@ -67,7 +67,7 @@ t.test("docs/architecture.md names all keys and the format of the data in Redis"
   );
 });
 
-t.test("docs/adr/README.md lists every record", async (t) => {
+t.test("docs/adr/README.md lists every decision record", async (t) => {
   const index = readPage("docs/adr/README.md");
   const records = readdirSync(join(ROOT, "docs/adr")).filter((name) => /^\d/.test(name));
   t.ok(records.length > 10);

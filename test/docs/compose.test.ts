@@ -141,7 +141,7 @@ t.test(
 );
 
 t.test(
-  "a node works on the Redis of cluster.yaml, with the user that docs/cluster.md describes",
+  "a node works with the Redis of cluster.yaml and the Redis user that docs/cluster.md describes",
   async (t) => {
     const { port, text } = await startRedisOfCluster(t);
     const rights = /resetchannels.*/.exec(

@@ -96,7 +96,7 @@ t.test("a JSON-RPC request with more than 20,000 values is refused with too_larg
 });
 
 t.test(
-  "a WKProto packet in two frames is read in order while some frames are refused",
+  "every WKProto packet that arrives in two frames is answered, even while some packets are refused",
   async (t) => {
     const PACKETS = 40;
     const broker = await startBroker(t, {

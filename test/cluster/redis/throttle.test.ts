@@ -22,7 +22,7 @@ t.test("a throttle on Redis counts the failed logins of all nodes together", asy
     return { link, throttle: createRedisThrottle(link, () => nowMs) };
   }
 
-  t.test("all nodes share the count of a key, and each failure is counted once", async (t) => {
+  t.test("all nodes share the failure count of a key and count each failure once", async (t) => {
     const [a, b] = [await node(t), await node(t)];
     t.same(await a.throttle.failures("k"), { count: 0, retryAfterS: 0 });
     await Promise.all(

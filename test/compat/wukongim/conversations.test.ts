@@ -169,7 +169,7 @@ t.test(
 );
 
 t.test(
-  "/conversation/sync ends a page before the messages in all `recents` exceed 8 MiB",
+  "/conversation/sync returns at most 8 MiB of messages in the `recents` of one page",
   async (t) => {
     const api = await startApi();
     api.conversations = ["a", "b", "c"].map((id, at) => {
