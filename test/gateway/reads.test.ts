@@ -95,7 +95,7 @@ t.test("one conversation list runs at a time, and other reads do not wait for it
   t.same(begun.slice(5), ["b"]);
 });
 
-t.test("a read keeps its slot until the client has read the reply", async (t) => {
+t.test("a read keeps its slot until the client has few enough unread bytes", async (t) => {
   const { session, connection, begun, run, end } = createFixture();
   for (const name of ["1", "2", "3", "4", "5"]) void run("history", name);
   connection.unread = MAX_UNREAD + 1;
@@ -108,7 +108,7 @@ t.test("a read keeps its slot until the client has read the reply", async (t) =>
 });
 
 t.test(
-  "two history reads start in one turn of the event loop, and further reads start in later turns without waiting for them",
+  "two history reads start in one turn of the event loop, and further reads start in later turns, even if no read has ended",
   async (t) => {
     const historyTurns = createHistoryTurns();
     const users = Array.from({ length: 20 }, (_, at) => createFixture(`u${at}`, historyTurns));
@@ -132,7 +132,7 @@ t.test("a read that fails frees its slot", async (t) => {
     );
 });
 
-t.test("reads that wait when the session ends are not run", async (t) => {
+t.test("reads that are still waiting when the session ends are not run", async (t) => {
   const { session, begun, run, end } = createFixture();
   const done = ["a", "b", "c"].map((name) => run("conversations", name));
   session.disconnected("goodbye");
@@ -142,7 +142,7 @@ t.test("reads that wait when the session ends are not run", async (t) => {
 });
 
 t.test(
-  "conversation lists of a session run one after the other, and a ping does not wait for them",
+  "a session's conversation lists are read one after the other, and a ping does not wait for them",
   async (t) => {
     const world = new World(seeded(1));
     const alice = world.session({ uid: "alice" });

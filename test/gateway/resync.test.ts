@@ -22,7 +22,7 @@ function inboxSeqs({ connection }: Joiner): readonly number[] {
 const followed = ({ session }: Joiner): readonly string[] => [...session.groups.keys()].sort();
 
 t.test(
-  "sessions have the same memberships as the store after missed changes, even if a membership changes in the meantime",
+  "sessions have the same memberships as the store after a resync, even if a membership changes during the resync",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
@@ -55,7 +55,7 @@ t.test(
 );
 
 t.test(
-  "messages sent since a user was added to a group are pushed once and in order, even if the node missed that event and subscribing to the group fails at first",
+  "messages sent after a user was added to a group are pushed once and in order, even if the node missed the addition and subscribing to the group fails at first",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
@@ -93,7 +93,7 @@ t.test(
 );
 
 t.test(
-  "a joining session receives the messages of a group since its user was added, even if the node missed that event",
+  "a joining session receives the messages sent to a group after the session's user was added, even if the node missed the addition",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
@@ -240,7 +240,7 @@ t.test(
 );
 
 t.test(
-  "a command that was missed after the inbox was read as empty is pushed, even if a later command was received",
+  "if a session has read an empty inbox and then missed a command, that command is pushed, even after a later command",
   async (t) => {
     const world = new World(seeded(1));
     const send = () =>
@@ -308,7 +308,7 @@ t.test(
 );
 
 t.test(
-  "missed membership changes are applied a few groups at a time, even if a membership changes in the meantime",
+  "missed membership changes are applied a few groups at a time, even if a membership changes while they are applied",
   async (t) => {
     const world = new World(seeded(3));
     const ids = (name: string) => Array.from({ length: 24 }, (_, at) => `${name}${at}`);

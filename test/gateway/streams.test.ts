@@ -166,7 +166,7 @@ async function finish(world: World, all: readonly Joiner[]): Promise<void> {
 }
 
 t.test(
-  "a session that joins or resumes at a random moment has the text of every stream without a gap or a repeat, even if it changes conversations in the meantime",
+  "a session that joins or resumes at a random moment has the text of every stream without a gap or a repeat, even if it also changes conversations",
   async (t) => {
     for (let seed = 1; seed <= ROUNDS; seed++) {
       const random = seeded(seed);
@@ -218,7 +218,7 @@ function publishSometimes(world: World, random: Random, published: string[]): vo
 }
 
 t.test(
-  "a lagging session receives missed stream content in merged form and every other event once, even if it reads streams in the meantime",
+  "a lagging session receives missed stream content in merged form and every other event once, even if it reads streams while it lags",
   async (t) => {
     let merged = 0;
     for (let seed = 1; seed <= ROUNDS; seed++) {
@@ -263,7 +263,7 @@ t.test(
 );
 
 t.test(
-  "a lagging session that reads a stream late gets no event of the stream twice",
+  "a lagging session gets no event of a stream twice, even if it reads an older snapshot of the stream",
   async (t) => {
     const world = new World(seeded(1));
     world.server.setMember("g1", "alice", true);

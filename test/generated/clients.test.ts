@@ -53,7 +53,7 @@ function skipWithout(path: string): string | false {
 
 for (const dialect of ["jindou", "wukongim"]) {
   t.test(
-    `in the dialect ${dialect}, the types that openapi-typescript (run without flags) generates compile${dialect === "jindou" ? ", and a program that uses them runs" : ""}`,
+    `in the dialect ${dialect}, openapi-typescript (run without flags) generates types that compile${dialect === "jindou" ? ", and a program that uses the types runs" : ""}`,
     { skip: skipWithout(PACKAGES) },
     async (t) => {
       const folder = await tempFolder(t);
@@ -79,7 +79,7 @@ for (const dialect of ["jindou", "wukongim"]) {
   );
 
   t.test(
-    `in the dialect ${dialect}, openapi-python-client (run without flags) generates a package and warns only about POST /admin/import${dialect === "jindou" ? ", and a program that uses it runs" : ""}`,
+    `in the dialect ${dialect}, openapi-python-client (run without flags) generates a package and warns only about POST /admin/import${dialect === "jindou" ? ", and a program that uses the package runs" : ""}`,
     { skip: skipWithout(PYTHON) },
     async (t) => {
       const folder = await tempFolder(t);

@@ -243,7 +243,7 @@ for (const { program, args, expected, failed, isCompatOnly = false } of GENERATO
     },
   );
 
-t.test("wget --spider accepts the API's listeners", { skip: missing("wget") }, async (t) => {
+t.test("wget --spider succeeds on the API's listeners", { skip: missing("wget") }, async (t) => {
   const port = await freePort();
   const { apiPort } = await startBroker(t, { JINDOU_API_COMPAT_LISTEN: `127.0.0.1:${port}` });
   for (const used of [apiPort, port])

@@ -139,7 +139,7 @@ const casesOf = (algorithms: readonly string[]): readonly Case[] => [
   caseOf("the sub of Auth0", "ok", { claims: { sub: "auth0|65f0" } }),
 ];
 
-t.test("valid tokens of three packages are accepted, and invalid tokens are refused", async (t) => {
+t.test("tokens from three packages are accepted if valid, and refused if invalid", async (t) => {
   for (const { name, algorithms, sign } of ISSUERS)
     await t.test(name, async (t) => {
       const cases = casesOf(algorithms);

@@ -24,7 +24,7 @@ t.test(
   },
 );
 
-t.test("an address that is parsed and formatted again has the original text", async (t) => {
+t.test("an address has its original text after it was parsed and formatted", async (t) => {
   for (const text of ["127.0.0.1:5001", "[::1]:5001"])
     t.equal(formatAddress(parseAddress(text) ?? { host: "", port: 0 }), text);
 });

@@ -34,7 +34,7 @@ t.test("items of one key keep their order, and no item is lost", async (t) => {
   }
 });
 
-t.test("an item larger than the requested size stays at the front", async (t) => {
+t.test("an item larger than the size passed to `take` stays at the front", async (t) => {
   const q = queue();
   q.push("a", item("large", 400));
   t.equal(q.take(399), undefined);

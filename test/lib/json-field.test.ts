@@ -20,7 +20,7 @@ function randomText(random: Random, levels: number): string {
   return isObject ? `{${items.join(",") || space()}}` : `[${items.join(",") || space()}]`;
 }
 
-t.test("the text of a field has the value that JSON.parse returns for it", async (t) => {
+t.test("the text of a field parses to the value of the field in the document", async (t) => {
   t.comment(`seed ${SEED}`);
   const random = new Random(SEED);
   const different: string[] = [];
@@ -39,7 +39,7 @@ t.test("the text of a field has the value that JSON.parse returns for it", async
   t.same(different, []);
 });
 
-t.test("the depth counts objects and arrays, including the values of duplicate keys", async (t) => {
+t.test("a field's depth counts objects and arrays, even in values of duplicate keys", async (t) => {
   const depthOf = (value: string) => fieldText(`{"a":${value}}`, "a")?.depth;
   t.same(['"[["', "1", "{}", "[[]]", '{"b":[1],"b":0}', "[{}, [[]]]"].map(depthOf), [
     ...[0, 0, 1, 2, 2, 3],

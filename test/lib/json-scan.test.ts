@@ -140,7 +140,7 @@ function inArray(document: Uint8Array): Uint8Array {
   return Buffer.concat([bytes(" [1.50, "), document, bytes(" ]\n")]);
 }
 
-t.test("items keep the text of the document", async (t) => {
+t.test("the items of an array keep the text that they have in the document", async (t) => {
   const items = jsonItems(bytes(' [ 1.50 ,{"a" : 1,"a":2}, "\\u00e9é" ] ')) ?? [];
   t.same(
     items.map((item) => decoder.decode(item)),

@@ -38,7 +38,7 @@ t.test("a call waits until the preparation of an earlier call is finished", asyn
   t.same(order, ["first", "second"]);
 });
 
-t.test("a call does not wait for the work of an earlier call after its preparation", async (t) => {
+t.test("a call does not wait for an earlier call's work after the preparation", async (t) => {
   const sequencer = new KeyedSequencer();
   const result = gate<void>();
   const slow = (async () => {
@@ -92,7 +92,7 @@ t.test(
   },
 );
 
-t.test("a call of an idle key waits only for its own preparation", async (t) => {
+t.test("a call for an idle key waits only for its own preparation", async (t) => {
   const sequencer = new KeyedSequencer();
   await t.rejects(sequencer.enter("a", Promise.reject(new Error("gone"))));
   await sequencer.enter("a", Promise.resolve());

@@ -12,7 +12,7 @@ function block(ms: number): void {
   while (performance.now() < endMs);
 }
 
-t.test("a scheduled task runs once, at the end of the iteration", async (t) => {
+t.test("a scheduled task runs once, at the end of the event-loop iteration", async (t) => {
   let count = 0;
   const task = new TurnTask(() => {
     count += 1;
@@ -32,7 +32,7 @@ t.test("a scheduled task runs once, at the end of the iteration", async (t) => {
   t.equal(count, 2, "the task can be scheduled again");
 });
 
-t.test("a task that has waited for 5 ms runs before the iteration ends", async (t) => {
+t.test("a task that has waited for 5 ms runs before the event-loop iteration ends", async (t) => {
   let count = 0;
   const task = new TurnTask(() => {
     count += 1;

@@ -55,7 +55,7 @@ async function assertRefused(t: Test, path: string, pattern: RegExp, name: strin
 }
 
 t.test(
-  "a used data folder whose database is missing is refused unless --new-store begins a new store",
+  "a data folder that has lost its database is refused unless --new-store begins a new store",
   async (t) => {
     const lost = await stoppedFolder(t);
     rmSync(dataFile(lost));
@@ -197,7 +197,7 @@ t.test(
   },
 );
 
-t.test("a node with a damaged page reports it, starts, and serves the other data", async (t) => {
+t.test("a node with a damaged page starts, reports the page and serves other data", async (t) => {
   const path = await stoppedFolder(t);
   const { channel } = draftOf();
   const first = await spawnBroker(t, {}, path);

@@ -331,7 +331,7 @@ const SITUATIONS: readonly Situation[] = [
 ];
 
 for (const { title, make, sentence, lasts, skip = false } of SITUATIONS)
-  t.test(`a starting node reports ${title} in one sentence`, { skip }, async (t) => {
+  t.test(`a starting node writes one sentence about ${title}`, { skip }, async (t) => {
     const settings = await make(t);
     const env = {
       JINDOU_API_LISTEN: "127.0.0.1:0",
@@ -366,7 +366,7 @@ const TAKE_DESCRIPTORS = `
   process.on("SIGUSR2", () => setInterval(take, 5).unref());
 `;
 
-t.test("a node without a free file descriptor reports that its limit must be raised", async (t) => {
+t.test("a node without free file descriptors reports that the limit must be raised", async (t) => {
   const env = {
     JINDOU_API_LISTEN: "127.0.0.1:0",
     JINDOU_CLIENT_LISTEN: "127.0.0.1:0",

@@ -125,7 +125,7 @@ t.test("the refused value is shown unless it is secret", async (t) => {
 });
 
 t.test(
-  "a path in a syntax that only another system or program understands is refused from every source",
+  "a path in a syntax that only another system or program understands is refused, whatever its source",
   async (t) => {
     const folder = await temporaryFolder(t);
     const file = join(folder, "c.json");
@@ -243,7 +243,7 @@ t.test("values in the list of managers are checked, and errors show no passwords
 });
 
 t.test(
-  "a key that occurs twice is refused, and the error names the key and the lines",
+  "a key that occurs more than once is refused, and the error names the key and its lines",
   async (t) => {
     const folder = await temporaryFolder(t);
     const file = join(folder, "c.json");
@@ -276,7 +276,7 @@ t.test(
   },
 );
 
-t.test("a file that is not JSON in UTF-8 is refused, with the line of the error", async (t) => {
+t.test("a file that is not JSON in UTF-8 is refused, and JSON errors name the line", async (t) => {
   const folder = await temporaryFolder(t);
   const file = join(folder, "c.json");
   const cases: readonly (readonly [text: string | Buffer, words: RegExp])[] = [

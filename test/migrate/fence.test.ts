@@ -90,7 +90,7 @@ t.test("a migration write that reaches Redis after its deadline changes nothing"
 });
 
 t.test(
-  "a migration lease is left to expire instead of being deleted if a write was not answered",
+  "if a write was not answered, the migration lease is left to expire instead of being deleted",
   async (t) => {
     const [unreachable, { link, client }] = [await start(t), await start(t)];
     await unreachable.server.stop();

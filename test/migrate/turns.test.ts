@@ -110,7 +110,7 @@ t.test(
   },
 );
 
-t.test("a migration first waits for the longest cluster.deadAfterMs of all nodes", async (t) => {
+t.test("a migration first waits out the longest cluster.deadAfterMs of all nodes", async (t) => {
   const { from, redis, client } = await folderAndRedis(t);
   const timings = { "cluster.deadAfterMs": 60_000 };
   const node = await joinedNode(t, client, JSON.stringify({ nodeId: "one", timings }));

@@ -196,7 +196,7 @@ t.test("a difference that copying cannot fix is reported until Redis is emptied"
 });
 
 t.test(
-  "the migrating process looks up access tokens in the folder, and a waiting process in Redis",
+  "the migrating process looks up access tokens in the folder, and a waiting process looks them up in Redis",
   async (t) => {
     const { server, redis, holdLease, client } = await start(t);
     const untilMs = Date.now() + 600_000;

@@ -108,7 +108,7 @@ t.test("one error names all commands, keys and topics that a node may not use", 
   t.match(await startError(t, asUser(redis.url)), /topics that begin with jd:\. .* &jd:\*$/);
 });
 
-t.test("a node does not start if a command of Redis was renamed", async (t) => {
+t.test("a node does not start if Redis commands that it uses were renamed", async (t) => {
   const renamed = ["--rename-command", "SPUBLISH", "", "--rename-command", "XADD", "hidden"];
   const redis = await startRedis(t, renamed);
   t.match(

@@ -77,7 +77,7 @@ const CAUSES = [
   },
 ];
 
-t.test("every caller whose write Redis rejects gets the cause and what to do", async (t) => {
+t.test("every caller whose write Redis rejects receives the cause and the remedy", async (t) => {
   const redis = await startRedis(t, ["--dbfilename", SNAPSHOT]);
   const client = redis.client();
   const broker = await startBroker(t, { JINDOU_REDIS_URL: redis.url });

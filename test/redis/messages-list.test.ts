@@ -105,7 +105,7 @@ t.test("a list whose elements are not messages is read as an empty list", async 
   }
 });
 
-t.test("a message frame with an invalid id of the previous message is rejected", async (t) => {
+t.test("a message frame is rejected if its id of the previous message is invalid", async (t) => {
   for (const id of ["d40000", "c0", "a161", "cbbff0000000000000"]) {
     const extra = Buffer.from(`94c0c0c0${id}`, "hex");
     const [frame = Buffer.alloc(0)] = framesOf(publicationOf(4, 7, extra)).frames;

@@ -153,7 +153,7 @@ t.test("a repeated event is counted and not applied", async (t) => {
   t.match(view, { text: "a", nextIndex: 2, repeated: 2 });
 });
 
-t.test("a reply with an older state than the events is ignored", async (t) => {
+t.test("a reply whose state is older than the events is ignored", async (t) => {
   const staleState = { text: "", nextIndex: 1, notes: [] };
   const view = viewAfter(start, chunk(1, 0, "a"), reply(staleState));
   t.match(view, { text: "a", nextIndex: 2, snapshots: 0, problems: [] });

@@ -184,12 +184,22 @@ for (const [name, before, forwardedFor, client] of [
   ["an IPv4 address", proxyHeader("203.0.113.7"), [], "203.0.113.7"],
   ["an IPv6 address", proxyHeader6("20010db8000000000000000000000007"), [], "2001:db8::7"],
   ["an IPv4 address in IPv6", proxyHeader6(`${"0".repeat(20)}ffffcb007107`), [], "203.0.113.7"],
-  ["a stranger and X-Forwarded-For", proxyHeader("203.0.113.7"), ["6.6.6.6"], "203.0.113.7"],
-  ["a proxy and X-Forwarded-For", proxyHeader("10.1.1.1"), ["203.0.113.7"], "203.0.113.7"],
+  [
+    "a stranger's address before X-Forwarded-For",
+    proxyHeader("203.0.113.7"),
+    ["6.6.6.6"],
+    "203.0.113.7",
+  ],
+  [
+    "a proxy's address before X-Forwarded-For",
+    proxyHeader("10.1.1.1"),
+    ["203.0.113.7"],
+    "203.0.113.7",
+  ],
   ["no address", localProxyHeader(), [], PROXY],
 ] as const)
   t.test(
-    `a PROXY header with ${name} from a trusted proxy sets the client address ${client}`,
+    `a trusted proxy's PROXY header with ${name} sets the client address to ${client}`,
     async (t) => {
       const { port, seen } = await serve(t, TRUSTED);
       const peer = { before, forwardedFor };
@@ -204,7 +214,7 @@ for (const [name, first, reply] of [
   ["a call", request("/", {}), "<203.0.113.7>"],
   ["a call with an asynchronous reply", request("/later", {}), "<203.0.113.7>"],
   ["a streamed reply", request("/stream", {}), "<203.0.113.7>"],
-  ["an unknown path", request("/none", {}), "404"],
+  ["a call to an unknown path", request("/none", {}), "404"],
   ["an ambiguous head", Buffer.from("GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n"), "400"],
   ["a HEAD request", Buffer.from("HEAD / HTTP/1.1\r\nhost: a\r\n\r\n"), "200"],
   ["a POST", Buffer.from("POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\n\r\n1"), "ok"],

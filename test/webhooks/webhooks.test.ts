@@ -402,7 +402,7 @@ t.test(
   },
 );
 
-t.test("a rejected feed.gap of on-demand events does not stop the other events", async (t) => {
+t.test("a rejected feed.gap event for on-demand events does not stop other events", async (t) => {
   const { store, webhooks, restart } = await startWebhooks(t);
   const receiver = await startReceiver(t);
   receiver.reply = ({ events }) => (events.some(({ type }) => type === "feed.gap") ? 422 : 204);
@@ -453,7 +453,7 @@ t.test("events removed while a feed.gap waits are announced by another feed.gap"
   t.strictSame(lost, [1, 2]);
 });
 
-t.test("feed.gap becomes a failure if the receiver rejects only requests with it", async (t) => {
+t.test("a feed.gap becomes a failure if only requests with a feed.gap are rejected", async (t) => {
   const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
     async webhookTexts(id, kind) {
       return withAttempts(await original.webhookTexts(id, kind), 4, 0);
@@ -490,7 +490,7 @@ for (const [count, arrives] of [
   [63, true],
   [64, false],
 ] as const)
-  t.test(`events ${arrives ? "do not wait" : "wait"} if ${count} feed.gaps failed`, async (t) => {
+  t.test(`events ${arrives ? "flow" : "wait"} while ${count} feed.gaps are retried`, async (t) => {
     const nowMs = Date.now();
     const batchOf = (number: number) => ({
       ...{ after: EVENTS_START, first: 0, last: EVENTS_START, count: 1 },
@@ -519,8 +519,8 @@ for (const [count, arrives] of [
   });
 
 for (const [name, title, arrives] of [
-  ["live/0", "a webhook that has a damaged state leaves no deliveries behind", false],
-  ["damaged/0", "a replay that has a damaged state does not stop the webhook", true],
+  ["live/0", "a webhook with a damaged state sends nothing and leaves no listener behind", false],
+  ["damaged/0", "a replay with a damaged state does not stop the webhook", true],
 ] as const)
   t.test(title, async (t) => {
     let starts = 0;

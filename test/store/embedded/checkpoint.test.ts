@@ -133,7 +133,7 @@ t.test(
 );
 
 t.test(
-  "the event of a channel change is in the event feed exactly once, even if the store crashes while it writes the event",
+  "the event of a channel change is in the event feed exactly once, even if writing the event fails and the store crashes",
   async (t) => {
     const { fail, files } = brittleFiles();
     const path = testFolder(t);

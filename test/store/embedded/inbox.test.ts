@@ -79,7 +79,7 @@ t.test(
 );
 
 t.test(
-  "an inbox that overflows several times in one batch keeps its newest copies, even if copies are acknowledged in the meantime",
+  "an inbox that overflows several times in one batch keeps its newest copies, even if a copy is acknowledged at the same time",
   async (t) => {
     const { store } = await setUp(t, { maxInbox: 3 });
     for (let i = 0; i < 3; i++) await store.appendCommand(commandOf());
@@ -420,7 +420,7 @@ t.test("a publisher that throws does not affect commands", async (t) => {
 });
 
 t.test(
-  "after a kill -9 under load, every accepted command is in each inbox once until it is acknowledged, and its retry is recognised",
+  "after a kill -9 under load, every accepted command is in each recipient's inbox once until it is acknowledged, and its retry is recognised",
   async (t) => {
     const path = testFolder(t);
     const answered = new Map<string, number>();

@@ -112,7 +112,7 @@ t.test(
 );
 
 t.test(
-  "a checkpoint whose transactions fail is repeated without a change of the logs",
+  "a checkpoint whose transactions fail is repeated, and the logs do not change",
   async (t) => {
     for (let failing = 1; failing <= 4; failing++) {
       const { fail, databaseWrites } = brittleDatabase();

@@ -66,7 +66,7 @@ async function openFixture(t: Test, limits: Partial<LogLimits> = {}): Promise<Lo
 logContract(t, { name: "embedded", open: openFixture });
 
 t.test(
-  "every offset reads the same frames before, during and after checkpoints and a restart",
+  "a read from any offset returns the same frames before, during and after checkpoints and a restart",
   async (t) => {
     const folder = testFolder(t);
     const store = storeIn(folder, { logs: LOG_LIMITS });

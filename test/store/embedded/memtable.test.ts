@@ -60,7 +60,7 @@ t.test(
 );
 
 t.test(
-  "logs and streams that fill a quarter of their limits are flushed after a fifth of the interval",
+  "logs and streams that fill a quarter of their limits are flushed after a fifth of the checkpoint interval",
   async (t) => {
     const over = { checkpointMs: 5000, logs: { ...LOG_LIMITS, maxActiveBytes: 100_000 } };
     const withLog = await openStore(t, testFolder(t), over);

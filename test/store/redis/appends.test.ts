@@ -45,7 +45,7 @@ async function callsOf<const Names extends readonly string[]>(redis: RedisServer
 const UNHURRIED = { timeoutMs: 60_000 };
 
 t.test(
-  "messages of one event-loop turn are sent in a few calls, each with one publication per topic",
+  "messages sent to a group in one event-loop turn are stored in a few calls, each with one publication",
   async (t) => {
     const own = await startRedis(t);
     const node = await openStore(t, own.url);

@@ -40,7 +40,7 @@ t.test("channels and members work on a single Redis server", async (t) => {
     );
   });
 
-  t.test("a replaced member list leaves no data of removed members", (t) =>
+  t.test("replacing a member list leaves no data of removed members", (t) =>
     replacedLists(t, server),
   );
 

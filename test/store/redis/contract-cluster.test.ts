@@ -133,23 +133,26 @@ t.test("a user whom a node is logging in stays in the list of online users to ch
   t.equal(await link.call("zcard", online), 0, "no other node has announced the user");
 });
 
-t.test("a command has an event even if its node died before it listed the inbox", async (t) => {
-  const { store, link, time } = await openStore(t, url);
-  await store.switchFeed(true);
-  const due = link.keys.bucket("inboxDue", BUCKET);
-  const draft = commandOf({ recipients: ["ann"], clientMsgNo: "c1", expireS: 100 });
-  await link.write("set", due, "a wrong type stops the node after the copy was put");
-  await t.rejects(store.appendCommand(draft));
-  t.equal((await store.readInbox("ann", 0, { limit: 9, maxBytes: 9999 })).length, 1);
-  await link.write("del", due);
-  const { messageId, duplicate } = await store.appendCommand(draft);
-  t.equal(duplicate, true);
-  time.nowMs += 100_000;
-  await store.sweep();
-  const { rows } = await store.readEvents(BUCKET, EVENTS_START, 9);
-  t.match(rows, [{ type: "command.expired", fields: { command_ids: [messageId] } }]);
-  t.equal(await link.call("exists", due), 0, "an empty inbox is not listed");
-});
+t.test(
+  "an expired command has an event after a retry, even if the first node died before it listed the inbox",
+  async (t) => {
+    const { store, link, time } = await openStore(t, url);
+    await store.switchFeed(true);
+    const due = link.keys.bucket("inboxDue", BUCKET);
+    const draft = commandOf({ recipients: ["ann"], clientMsgNo: "c1", expireS: 100 });
+    await link.write("set", due, "a wrong type stops the node after the copy was put");
+    await t.rejects(store.appendCommand(draft));
+    t.equal((await store.readInbox("ann", 0, { limit: 9, maxBytes: 9999 })).length, 1);
+    await link.write("del", due);
+    const { messageId, duplicate } = await store.appendCommand(draft);
+    t.equal(duplicate, true);
+    time.nowMs += 100_000;
+    await store.sweep();
+    const { rows } = await store.readEvents(BUCKET, EVENTS_START, 9);
+    t.match(rows, [{ type: "command.expired", fields: { command_ids: [messageId] } }]);
+    t.equal(await link.call("exists", due), 0, "an empty inbox is not listed");
+  },
+);
 
 t.test("the list of inboxes stores the earliest expiry of each inbox's commands", async (t) => {
   const { store, link } = await openStore(t, url);
@@ -168,15 +171,18 @@ t.test("the list of inboxes stores the earliest expiry of each inbox's commands"
   );
 });
 
-t.test("a login lists a user as online again after a fail-over lost that entry", async (t) => {
-  const { store, link } = await openStore(t, url);
-  await store.switchFeed(true);
-  await store.login(ann("s1"), "n1:alive");
-  await link.write("del", link.keys.bucket("online", BUCKET));
-  await store.login(ann("s2"), "n1:alive");
-  const anyTime = { leftMs: 0, checkedMs: Number.MAX_SAFE_INTEGER };
-  t.strictSame(await store.takeOnline({ limit: 64, turnMs: 1, ...anyTime }), ["ann"]);
-});
+t.test(
+  "a login adds a user to the list of online users again if a fail-over lost the entry",
+  async (t) => {
+    const { store, link } = await openStore(t, url);
+    await store.switchFeed(true);
+    await store.login(ann("s1"), "n1:alive");
+    await link.write("del", link.keys.bucket("online", BUCKET));
+    await store.login(ann("s2"), "n1:alive");
+    const anyTime = { leftMs: 0, checkedMs: Number.MAX_SAFE_INTEGER };
+    t.strictSame(await store.takeOnline({ limit: 64, turnMs: 1, ...anyTime }), ["ann"]);
+  },
+);
 
 t.test("each call that removes expired commands moves their events to the feed", async (t) => {
   const { store, time } = await openStore(t, url);

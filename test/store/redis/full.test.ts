@@ -50,7 +50,7 @@ t.test("reads continue after a reconnect to a Redis that rejects writes", async 
   }
 });
 
-t.test("a read reports a full Redis that lacks the function library", async (t) => {
+t.test("a read is rejected while Redis is full and lacks the function library", async (t) => {
   const { node, client } = await start(t);
   await node.store.createLog(free("l"), logDraftOf());
   await rejectWrites(client, "maxmemory", true);
@@ -77,7 +77,7 @@ t.test("a stream whose producer was refused by a full Redis is not interrupted",
   t.equal(await store.interruptStreams(30_000), 1, "a producer that stays silent is given up");
 });
 
-t.test("a stream whose producer was refused until shortly before is not interrupted", async (t) => {
+t.test("a stream whose producer was refused until a second ago is not interrupted", async (t) => {
   const { node, client } = await start(t);
   const { store, time } = node;
   await store.streamEvent(eventOf(STREAM_START));
@@ -132,7 +132,7 @@ t.test("a sweep of a full Redis does not fail at channels with nothing to remove
   t.equal(await store.sweep(), 0);
 });
 
-t.test("a channel that cannot be swept does not keep expired logs", async (t) => {
+t.test("a channel that cannot be swept does not prevent the removal of expired logs", async (t) => {
   const { node } = await start(t);
   const { store, time, link } = node;
   await store.append(draftOf({ expireS: 1 }));

@@ -103,7 +103,7 @@ function bounds(t: Test, start: Start): void {
     t.ok(ttls.ids > HOUR_MS && ttls.ids <= HOUR_MS + 60_000);
   });
 
-  t.test("an inbox stores the ids of its pending commands for an hour", async (t) => {
+  t.test("an inbox stores the ids of commands to many users for an hour", async (t) => {
     const bench = await start(t);
     const { inbox, link, time } = bench;
     for (let i = 0; i < 96; i++) {
@@ -128,7 +128,7 @@ function bounds(t: Test, start: Start): void {
     },
   );
 
-  t.test("a key of the wrong type prevents copies only in the inbox of that key", async (t) => {
+  t.test("a key of the wrong type keeps only its own inbox from receiving copies", async (t) => {
     for (const part of ["inboxSeq", "inbox", "inboxExpiry", "inboxIds"]) {
       const bench = await start(t);
       const { inbox, link } = bench;
@@ -254,7 +254,7 @@ function atOnce(t: Test, start: Start): void {
   );
 
   t.test(
-    "a large command uses at most redis.maxInFlight calls, and small commands of other channels overtake it",
+    "a command to 3,000 users does not exceed redis.maxInFlight, and small commands of other channels overtake it",
     async (t) => {
       const bench = await start(t, { maxInFlight: 100 });
       const recipients = Array.from({ length: 3000 }, (_, i) => `user-${i}`);

@@ -119,7 +119,7 @@ t.test("inbox keys expire even if a copy arrives after its command expired", asy
 });
 
 t.test(
-  "a sweep removes nothing if the clock jumps during the check, or if no server confirms the clock",
+  "a sweep removes nothing if the node's clock jumps while the servers check it, or if no server confirms it",
   async (t) => {
     const limits = { sweepIntervalMs: 10 };
     const node = await openStore(t, servers.url, { limits });
@@ -309,7 +309,7 @@ t.test("a sweep calls a silent server only a few times", async (t) => {
   t.same(await Promise.all([silent, other].map(copies)), [40, 40]);
 });
 
-t.test("readers of events stored on other servers are notified during an outage", async (t) => {
+t.test("readers of events on other servers are notified while one server is silent", async (t) => {
   const { store, link } = await openStore(t, servers.url, { settings: { timeoutMs: 1000 } });
   await store.switchFeed(true);
   const feedOf = (id: string) => link.keys.bucket("feed", bucketOf(`2:${id}`));
