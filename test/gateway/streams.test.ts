@@ -287,7 +287,7 @@ t.test(
   },
 );
 
-t.test("events of a stream are not held while personal channels resume", async (t) => {
+t.test("stream events are not held while personal channels resume", async (t) => {
   for (const endsBefore of [false, true]) {
     const world = new World(seeded(9));
     const place: Producer = { channel: person("alice"), fromUid: "bob" };

@@ -81,7 +81,7 @@ t.test(
 );
 
 t.test(
-  "a migration whose process died is reported as failed, and another process that has the folder resumes it",
+  "a migration whose process died is reported as failed, and another process that has the folder resumes the migration",
   async (t) => {
     const { redis, client } = await start(t);
     const from = await folderWith(t, "token", Number.MAX_SAFE_INTEGER);

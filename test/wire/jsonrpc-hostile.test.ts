@@ -299,7 +299,7 @@ t.test("the refusal of a message over the rate limit has the ids of its requests
   t.same(refusedBy(codec, "{nope"), []);
 });
 
-t.test("randomly damaged messages cause only refusals", async (t) => {
+t.test("randomly damaged messages cause no errors except refusals", async (t) => {
   let refused = 0;
   for (let seed = 1; seed <= ROUNDS; seed++) {
     const random = new Random(seed);

@@ -171,7 +171,7 @@ async function groupIndex(t: Test, url: string): Promise<void> {
     },
   );
 
-  t.test("the group index entry is added before the user becomes a member", async (t) => {
+  t.test("a user's group index entry is added before the user becomes a member", async (t) => {
     const { store, link, keys } = await startControl(t, url);
     await store.createChannel(group("g"), []);
     const join = keys.channel("joinSeqs", "2:g");
@@ -275,7 +275,7 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
     Array.from({ length: 2400 }, (_, i) => `${prefix}-${i}`).sort();
 
   t.test(
-    "the data of members who were left out of a new list is removed in several steps",
+    "the data of members who are not in a new member list is removed in several steps",
     async (t) => {
       const { store, link, keys } = await startControl(t, server.url);
       const uids = uidsOf("a");
@@ -368,7 +368,7 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
     },
   );
 
-  t.test("an old contact list is deleted at once when it is replaced", async (t) => {
+  t.test("a contact list is deleted at once when a new list replaces it", async (t) => {
     const { store, keys } = await startControl(t, server.url);
     await store.createChannel(person("p"), ["a", "b"]);
     await store.addSubscribers(person("p"), ["b", "c"], reset);

@@ -184,7 +184,7 @@ async function sweepUntilDone(store: RedisStore): Promise<void> {
 }
 
 t.test(
-  "group index entries that a fail-over lost are restored, and the user's sessions are notified",
+  "group index entries of the last minute that a fail-over lost are restored, and the users' sessions are notified",
   async (t) => {
     const { store, link, time } = await openStore(t, servers.url);
     const index = indexOf(link);
