@@ -95,7 +95,7 @@ t.test("one conversation list runs at a time, and other reads do not wait for it
   t.same(begun.slice(5), ["b"]);
 });
 
-t.test("a read keeps its slot until the client has few enough unread bytes", async (t) => {
+t.test("a read keeps its slot while the client has too many unread bytes", async (t) => {
   const { session, connection, begun, run, end } = createFixture();
   for (const name of ["1", "2", "3", "4", "5"]) void run("history", name);
   connection.unread = MAX_UNREAD + 1;

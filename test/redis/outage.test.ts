@@ -179,7 +179,7 @@ t.test("a node does not flood its log while a primary of a Redis Cluster is down
   });
 });
 
-t.test("a node whose replicas are lost reports that redis.minReplicas is not met", async (t) => {
+t.test("a node reports that redis.minReplicas is not met if the replicas are lost", async (t) => {
   const redis = await startRedis(t, ["--repl-diskless-sync-delay", "0"]);
   const replica = await startRedis(t, ["--replicaof", `127.0.0.1 ${redis.port}`]);
   const settings = { JINDOU_REDIS_URL: redis.url, JINDOU_REDIS_MIN_REPLICAS: "1" };

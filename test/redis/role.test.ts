@@ -35,7 +35,7 @@ t.test("a node does not use a writable replica as its primary", async (t) => {
 
 for (const isReconnecting of [false, true])
   t.test(
-    `a node stops using a server that becomes a writable replica ${isReconnecting ? "before it reconnects" : "while it is connected"}`,
+    `a node stops using a server that becomes a writable replica ${isReconnecting ? "before the node reconnects" : "while the node is connected"}`,
     async (t) => {
       const other = await startRedis(t);
       const redis = await startRedis(t, WRITABLE);

@@ -156,7 +156,7 @@ t.test("a string that is not valid UTF-8 is rejected", async (t) => {
   );
 });
 
-t.test("a field with the wrong type or out of range is rejected", async (t) => {
+t.test("a field that has the wrong type or is out of range is rejected", async (t) => {
   const wrong: readonly (readonly [readonly Field[], number, unknown[]])[] = [
     [SEND, 2, [0, 3, "2", null, 2.5, true]],
     [SEND, 3, [7, null, BODY, ["team"]]],

@@ -62,7 +62,7 @@ const idOf = async (client: { call(...words: string[]): Promise<unknown> }) =>
   String(await client.call("CLUSTER", "MYID"));
 
 t.test(
-  "while the slot of its channel moves, a stream event is rejected and nothing of it is stored",
+  "a stream event is rejected and not stored at all while the slot of its channel moves",
   async (t) => {
     const { store, link } = await openStore(t, servers.url);
     const event = (eventId: string, type: string, data: string) =>
