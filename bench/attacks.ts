@@ -77,7 +77,10 @@ interface Measured {
   readonly connects: Sample;
 }
 
-/** A measurement of one world's users, during an attack on that world or on the other world. */
+/**
+ * A measurement of one world's users without an attack, or during an attack on that world or on the
+ * other world.
+ */
 interface Case {
   readonly name: string;
   readonly world: World;

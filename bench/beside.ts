@@ -58,7 +58,10 @@ export const beside: Benchmark = {
   },
 };
 
-/** Compares sends beside the work in both builds. With one build, the baseline is sends alone. */
+/**
+ * Compares the times of sends during the work in both builds. With one build, the baseline is sends
+ * without other work.
+ */
 function rowOf(
   { subjects, plan }: Bench,
   { store, work }: { readonly store: string; readonly work: Work },

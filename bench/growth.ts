@@ -1,6 +1,6 @@
 // Does a send or a start cost more when more data is stored? Each row compares a small and a large
 // number of messages in the channel, members of the group, channels in the store, or messages in
-// the store.
+// the store. With `--against`, compares the builds with the large number.
 
 import { Backend } from "./support/backend.ts";
 import type { Bench, Benchmark, Row, Sample, Subject } from "./support/benchmark.ts";

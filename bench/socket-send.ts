@@ -1,6 +1,6 @@
 // How many messages per second are acknowledged on sockets? Measures SEND and SENDACK in the native
-// protocol, with durable messages and 64 of them in flight. The raw server replies to a frame as
-// large as a SEND with a frame as large as a SENDACK.
+// protocol, with durable messages, 64 of them or only one in flight. The raw server replies to a
+// frame as large as a SEND with a frame as large as a SENDACK.
 
 import { Backend, TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Subject } from "./support/benchmark.ts";

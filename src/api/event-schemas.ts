@@ -197,7 +197,7 @@ const EVENTS = {
     example: { uid: "alice", device_flag: 0, device_level: 1 },
   },
   "session.kicked": {
-    when: "the server ended a user's session",
+    when: "the server ended a user's session with the reason `kicked`, `token_changed`, `logged_out` or `banned`",
     data: Type.Object({
       uid,
       device_flag: deviceFlag("Type of the device"),
@@ -252,7 +252,7 @@ const EVENTS = {
     data: Type.Object({
       uid,
       command_ids: Type.Array(count("`message_id` of a command"), {
-        ...{ maxItems: MAX_EVENT_COMMANDS, description: "Commands" },
+        ...{ maxItems: MAX_EVENT_COMMANDS, description: "Ids of the expired commands" },
       }),
     }),
     example: { uid: "alice", command_ids: [4_398_046_511_105] },

@@ -78,7 +78,7 @@ export const sendBody = (maxSubscribers: number) =>
       ),
       subscribers: Type.Optional(
         uids(
-          "Restricts the recipients. Only for commands. An empty list means no restriction",
+          "Restricts the recipients to these users. Only for commands. An empty list means no restriction",
           maxSubscribers,
         ),
       ),

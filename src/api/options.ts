@@ -96,7 +96,7 @@ export const apiOptions = Type.Object(
       maximum: 1_000_000,
       unit: "readers",
       description:
-        "Maximum number of clients that follow streams over HTTP on this node at the same time. Further clients are rejected with 503.",
+        "Maximum number of clients that follow streams over HTTP on this node at the same time, separately at /stream and at /v1/stream. Further clients are rejected with 503.",
     }),
   },
   CLOSED,
@@ -142,14 +142,14 @@ export const authOptions = Type.Object(
       maximum: 1_000_000,
       unit: "failed attempts",
       description:
-        "Number of wrong client tokens and wrong URL signatures from one network (an IPv4 address or an IPv6 /64) within `auth.tokenWindowS` after which tokens and signatures from that network are checked one at a time, two per second. Attempts on sockets, at /stream and at /v1/stream are counted together. Wrong API tokens (`api.token`) are limited in the same way, but are counted separately, and on each node separately. Raise this value if many clients with expired tokens share an address.",
+        "Number of wrong client tokens and wrong URL signatures from one network (an IPv4 address or an IPv6 /64) within `auth.tokenWindowS` after which tokens and signatures from that network are checked one at a time, two per second. A user who has connected from that network before is slowed down only by the user's own failures. Attempts on sockets, at /stream and at /v1/stream are counted together. Wrong API tokens (`api.token`) are limited in the same way, but are counted separately, and on each node separately. Raise this value if many clients with expired tokens share an address.",
     }),
     tokenWindowS: Type.Integer({
       default: 60,
       minimum: 1,
       maximum: 86_400,
       unit: "seconds",
-      description: "Length of the window in which wrong tokens are counted.",
+      description: "Length of the window in which wrong tokens and signatures are counted.",
     }),
   },
   CLOSED,

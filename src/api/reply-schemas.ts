@@ -71,7 +71,7 @@ export const importBody = Type.Object(
           through_seq: count(
             "Last sequence number that `count` and `checksum` include. They include at most 10000 messages",
           ),
-          count: count("Number of messages in the range"),
+          count: count("Number of messages that `checksum` includes"),
           checksum: text("SHA-256 of the messages, in hexadecimal"),
         },
         { description: "Newest message and checksum of the channel in the query" },
@@ -132,7 +132,7 @@ export const channelBody = Type.Object(
     blacklist_count: count("Number of users on the blacklist"),
     whitelist_count: count("Number of users on the whitelist"),
     last_message_seq: count(
-      "Sequence number of a group's newest message; 0 if the group has no message",
+      "Sequence number of a group's newest message; 0 for a personal channel or a group without messages",
     ),
   },
   {
@@ -500,7 +500,7 @@ export const varzBody = Type.Object(
     uptime: count("Seconds since the start"),
     connections: count("Number of open client sockets"),
     sessions: count("Number of sessions"),
-    out_msgs: count("Number of pushes to sessions since the start"),
+    out_msgs: count("Number of deliveries of messages to sessions since the start"),
     mem: count("Resident memory in bytes"),
     ws_addr: text("Address at which clients reach the node; empty if none is configured"),
     tcp_addr: text(

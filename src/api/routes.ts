@@ -341,8 +341,8 @@ function channelReadRoutes(ports: ChannelRoutePorts, maxSubscribers: number): re
 }
 
 const LIST_MEANINGS = {
-  blacklist: "the users who may not send to the channel",
-  whitelist: "the only users who may send to a group, unless the list is empty",
+  blacklist: "which lists the users who may not send to the channel",
+  whitelist: "which, unless it is empty, lists the only users who may send to a group",
 } as const satisfies Record<keyof typeof LISTS, string>;
 
 function listRoutes(

@@ -49,7 +49,7 @@ const settings = {
           maxLength: WEBHOOK_LIMITS.maxPrefixLength,
           pattern: WELL_FORMED_PATTERN,
           description:
-            "Prefix of the channel id. For a personal channel, the uid of either user may have this prefix",
+            "Prefix of the channel id. A personal channel matches if the uid of either user begins with it",
         }),
       ),
     },
@@ -74,7 +74,7 @@ const settings = {
       waitMs: Type.Integer({
         minimum: 0,
         maximum: WEBHOOK_LIMITS.maxBatchWaitMs,
-        description: "Milliseconds for which an event waits for further events",
+        description: "Maximum time for which an event waits for further events, in milliseconds",
       }),
     },
     {
@@ -440,7 +440,7 @@ export function createWebhookRoutes(webhooks: Webhooks): readonly ApiRoute[] {
       path: `${PATH}/secrets`,
       operation: "rotateWebhookSecret",
       summary:
-        "Adds a secret. Until the overlap ends, events are signed with the earlier secrets too",
+        "Adds a secret. Until the overlap ends, requests are signed with the earlier secrets too",
       body: webhookBodies.secrets,
       success: { description: "The new secret", body: rotated },
       ...ofWebhook,

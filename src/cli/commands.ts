@@ -136,7 +136,7 @@ export async function history(api: Api, { flags }: Arguments, output: Output): P
   const isReversed = before === undefined && after === undefined;
   for (const message of isReversed ? messages.toReversed() : messages)
     output.print(output.isJson ? JSON.stringify(message) : lineOf(message, channel));
-  if (messages.length === 0) output.note("The channel has no such messages.");
+  if (messages.length === 0) output.note("The channel has no messages in this range.");
   if (reply.more !== 1 || output.isJson) return;
   const bound = after === undefined ? "before" : "after";
   const lastSeq = messages.at(-1)?.message_seq;

@@ -39,10 +39,12 @@ const USAGES: Readonly<Record<ClientCommand, Usage>> = {
     arguments: "<uid>",
     maxWords: 1,
     about:
-      "Registers a new random token for the user's clients, and prints it. It replaces the user's current\ntoken for this class of devices.",
+      "Registers a new random token for the user's clients, and prints it. It replaces the user's current\ntoken for the class of devices in --device.",
     flags: {
       device: { ...DEVICE, text: `${DEVICE.text} (default: web, as in the SDK)` },
-      main: { text: "a main device, which ends other sessions of its class when it connects" },
+      main: {
+        text: "a main device: when it connects, the other main session of its class ends",
+      },
     },
     example: "jindou token alice",
   },

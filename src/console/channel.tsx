@@ -295,7 +295,7 @@ function Messages({ target }: { readonly target: Target }) {
     <Card
       title="Messages"
       json={isAllowed ? path : undefined}
-      help="Newest messages first. The live tail reads the newest page once a second while this page is visible."
+      help="Newest messages first. The live tail reads the newest messages again once a second while this page is visible."
       aside={
         isAllowed && (
           <label class="inline">

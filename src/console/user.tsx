@@ -106,7 +106,7 @@ function UserDetails({ uid }: { readonly uid: string }) {
         <Card
           title="Devices"
           json={path}
-          help="Device types for which a token has been registered. Log out revokes the token and ends its sessions."
+          help="Device types for which a token has been registered. The button Log out revokes the token and ends the sessions on devices of that type."
         >
           {devices.data?.devices.length === 0 && <Empty>No token has been registered.</Empty>}
           <ul class="rows">
@@ -206,7 +206,7 @@ function Conversations({ uid }: { readonly uid: string }) {
   return (
     <Card
       title="Conversations"
-      help="The user's conversations with their unread counts, newest first. Read from POST /conversation/sync."
+      help="The user's conversations with their unread counts, newest first. The list comes from POST /conversation/sync."
     >
       {!isAllowed && <Missing permission="messages:write" what="conversations" />}
       <ErrorNote error={error} />
@@ -272,7 +272,7 @@ function Inbox({ uid }: { readonly uid: string }) {
   return (
     <Card
       title="Command inbox"
-      help="Commands that none of the user's devices has acknowledged, oldest first. Reading them here does not acknowledge them. Read from POST /message/sync."
+      help="Commands that none of the user's devices has acknowledged, oldest first. Reading them here does not acknowledge them. The list comes from POST /message/sync."
     >
       {!isAllowed && <Missing permission="messages:write" what="commands" />}
       <ErrorNote error={error} />

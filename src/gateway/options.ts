@@ -180,7 +180,7 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "connections",
       description:
-        "Maximum number of sessions that one user may have on this node. The same limit applies, separately, to the user's clients that follow streams over HTTP. 0 means no limit.",
+        "Maximum number of sessions that one user may have on this node. The same limit applies, each time separately, to the user's clients that follow streams at /stream and at /v1/stream. 0 means no limit.",
     }),
     keepClosed: Type.Integer({
       default: 10_000,

@@ -222,7 +222,7 @@ export const ALERTS: readonly AlertRule[] = [
       },
     ],
     forMinutes: 10,
-    summary: "Many logins with wrong passwords or tokens fail on {{ $labels.instance }}",
+    summary: "Many logins on {{ $labels.instance }} fail because of wrong passwords or tokens",
   },
   {
     name: "JindouMemtableGrowing",

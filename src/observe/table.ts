@@ -125,9 +125,11 @@ export const METRICS = {
     "Calls to hooks, by hook (connect or send) and outcome (allowed; refused; timeout, connection, status, answer: the hook failed, or its answer is unusable; circuit_open: not called, because the hook failed too often; overloaded: too many calls wait)",
     ["hook", "outcome"],
   ),
-  hookDuration: histogram("hook_duration_seconds", "Time that a hook took to respond, by hook", [
-    "hook",
-  ]),
+  hookDuration: histogram(
+    "hook_duration_seconds",
+    "Duration of calls to hooks, including failed calls, by hook",
+    ["hook"],
+  ),
   hookPending: gauge(
     "hook_pending",
     "Calls to hooks that are queued or waiting for a response, by hook",
@@ -185,10 +187,13 @@ export const METRICS = {
     "recvack_delay_seconds",
     "Time from accepting a message until a receiver acknowledges it (RECVACK)",
   ),
-  fanouts: counter("fanouts_total", "Pushes encoded and published to sessions"),
+  fanouts: counter(
+    "fanouts_total",
+    "Messages processed for delivery to sessions on this node, each counted once",
+  ),
   deliveries: counter(
     "deliveries_total",
-    "Deliveries of the pushes counted by jindou_fanouts_total, one for each push and session that received it",
+    "Deliveries of the messages counted by jindou_fanouts_total, one for each message and session that received it",
   ),
   resumeRuns: counter(
     "resume_runs_total",
@@ -212,7 +217,7 @@ export const METRICS = {
   ),
   sessionsJoining: gauge(
     "sessions_joining",
-    "Catch-ups in progress, in which a session, or one of its groups, is being sent missed messages and active streams",
+    "Catch-ups in progress. In each of them, a session is sent the missed messages and active streams of one group or of all its channels",
   ),
   commandsPushed: counter(
     "commands_pushed_total",
@@ -239,7 +244,10 @@ export const METRICS = {
     ["outcome"],
   ),
 
-  logReaders: gauge("log_readers", "Readers that follow, or wait for, streams under /v1/stream/"),
+  logReaders: gauge(
+    "log_readers",
+    "Live reads of streams under /v1/stream/ that are in progress (live=sse or live=long-poll)",
+  ),
   logProducerGaps: counter(
     "log_producer_gaps_total",
     "Appends that were rejected because earlier requests from their producer were missing",
@@ -347,7 +355,7 @@ export const METRICS = {
   ),
   webhookDisabled: counter(
     "webhook_disabled_total",
-    "Times that this node disabled the webhook, because it replied 410 or accepted nothing for maxAgeS",
+    "Times that this node disabled the webhook, because it replied 410 or did not accept a request within maxAgeS",
     ["webhook"],
   ),
   webhookLost: counter(
@@ -364,7 +372,7 @@ export const METRICS = {
   ),
   clusterRepairs: counter(
     "cluster_repairs_total",
-    "Channels read from Redis because a publication was lost or arrived out of order",
+    "Times that a channel was read from Redis because a publication was lost or arrived out of order",
   ),
   clusterRejected: counter(
     "cluster_frames_rejected_total",

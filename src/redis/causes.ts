@@ -75,7 +75,7 @@ const SENTINELS: readonly Cause[] = [
 export const TOO_FEW_REPLICAS = {
   what: "Redis has fewer replicas than redis.minReplicas requires, so sends are rejected",
   action:
-    "Start the replicas, check master_link_status in their INFO replication, or lower redis.minReplicas (JINDOU_REDIS_MIN_REPLICAS)",
+    "Start the replicas, check master_link_status in their replies to INFO replication, or lower redis.minReplicas (JINDOU_REDIS_MIN_REPLICAS)",
 } satisfies Cause;
 export const SLOTS_WITHOUT_SERVER = {
   pattern: /^CLUSTERDOWN.*not served/s,

@@ -348,7 +348,7 @@ function fullReply(limit: LogLimit): HttpReply {
       "The stream would exceed logs.maxRecords. Continue in a new stream, or raise the limit",
     producers:
       "The stream has reached logs.maxProducers. Reuse the Producer-Id of an existing producer, or raise the limit",
-    depth: `The fork would have more than ${MAX_FORK_DEPTH} sources in a chain. Fork an earlier source, or copy the data to a new stream`,
+    depth: `The fork's chain of sources would have more than ${MAX_FORK_DEPTH} streams. Fork an earlier source, or copy the data to a new stream`,
     streams: `The channel has ${MAX_OPEN_STREAMS} active streams, which is the maximum. Close one of them first`,
   };
   return edgeReply("log_full", {}, what[limit]);

@@ -228,7 +228,7 @@ function tokenRow(
 
   return postRoute({
     ...docsOf("/user/token", table),
-    summary: "Sets a user's token for a device type, unless the account is banned",
+    summary: "Sets a user's token for a device type, unless the account is banned or disbanded",
     success: {
       description: "200, or the reason why nothing was done: 19 banned, 24 disbanded",
       body: Type.Object(

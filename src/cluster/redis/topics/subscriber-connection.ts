@@ -83,7 +83,7 @@ export class SubscriberConnection {
     await within(
       this.#firstUp.promise,
       SILENCE_TIMEOUT_MS,
-      "could not subscribe in time to the topic that checks the connection",
+      "could not subscribe in time to the topic used to check the connection",
     );
   }
 
@@ -170,7 +170,7 @@ export class SubscriberConnection {
       } catch (error) {
         this.#ports.onError(
           error,
-          "Could not subscribe to the topic that checks the subscriber connection; trying again",
+          "Could not subscribe to the topic used to check the subscriber connection; trying again",
         );
         await pause(RETRY_MS);
       }

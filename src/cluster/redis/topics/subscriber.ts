@@ -91,7 +91,7 @@ export class Subscriber {
         return await within(
           this.#mark(),
           this.#timeoutMs,
-          "the publication that checks the connection did not arrive in time",
+          "the publication used to check the connection did not arrive in time",
         );
       } catch (error) {
         const { isUp } = this.#ports.link;
