@@ -77,7 +77,8 @@ export class ReaderTable<R extends Reader> {
     const perBearer = Math.max(1, Math.floor(maxReaders * BEARER_SHARE));
     if ((this.#byBearer.get(bearer)?.size ?? 0) >= perBearer)
       throw new BrokerError("overloaded", {
-        message: "Too many readers follow a stream with this signed URL on this node; try again later",
+        message:
+          "Too many readers follow a stream with this signed URL on this node; try again later",
       });
     if (viewer === undefined || maxReadersPerUser === 0) return;
     if ((this.#byViewer.get(viewer.uid)?.size ?? 0) >= maxReadersPerUser)

@@ -186,7 +186,7 @@ function StateCard({ target }: { readonly target: Target }) {
       {isUnknown ? (
         <Empty>
           {target.type === 1
-            ? "The user has no rules of their own: everybody may send."
+            ? "The user has no rules of their own: everybody may send, unless messages.friendsOnly is true."
             : "There is no group with this id."}
         </Empty>
       ) : (

@@ -116,7 +116,7 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "frames per second",
       description:
-        "Sustained rate of work per connection. A small frame counts as one. Larger or more expensive frames count by their size in KiB and by the messages, users and conversations that are read for them (see the table under Rate in docs/protocol/native.md). 0 means no limit, neither for a connection nor for a user.",
+        "Sustained rate of work per connection. A small frame counts as one. Larger or more expensive frames count as more: by their size, in blocks of 4 KiB, and by the messages, users and conversations that are read for them (see the table under Rate in docs/protocol/native.md). 0 means no limit, neither for a connection nor for a user.",
     }),
     frameBurst: Type.Integer({
       default: 1000,

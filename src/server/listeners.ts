@@ -152,7 +152,7 @@ function createLimits({ config, logger, metrics }: Node): SocketLimits {
       warn(
         "silent",
         address,
-        "Silent client sockets of an address are closed, because the address has reached its limit of unauthenticated sockets",
+        "Silent client sockets of an address are closed, because the address has exceeded its limit of unauthenticated sockets",
       );
     },
   });

@@ -51,6 +51,6 @@ export function shareOf(maxInbox: number): number {
 
 export function shareIsFull(): BrokerError {
   const message =
-    "The recipient has too many commands of the sender that are not acknowledged. Send again later.";
+    "The recipient has too many unacknowledged commands from the sender. Send again later.";
   return withoutStack(() => new BrokerError("overloaded", { message }));
 }
