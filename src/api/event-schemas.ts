@@ -154,7 +154,7 @@ const EVENTS = {
     },
   },
   "channel.members_removed": {
-    when: `users lost a kind of membership. A call with more than ${MAX_EVENT_UIDS} users produces several events`,
+    when: `users lost their permanent or temporary membership. A call with more than ${MAX_EVENT_UIDS} users produces several events`,
     data: memberData,
     example: {
       ...CHANNEL_EXAMPLE,

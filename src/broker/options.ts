@@ -134,7 +134,7 @@ export const pushOptions = Type.Object(
       maximum: 3_600_000,
       unit: "milliseconds",
       description:
-        "Time from storing a message to the decision, during which clients can read or acknowledge it. With `api.dialect` = `wukongim`, an absent value means 0, as with WuKongIM.",
+        "Time from storing a message to the push decision, during which clients can read or acknowledge it. With `api.dialect` = `wukongim`, an absent value means 0, as with WuKongIM.",
     }),
     maxMembers: Type.Integer({
       default: 5000,

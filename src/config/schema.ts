@@ -60,7 +60,7 @@ const drainOptions = Type.Object(
       maximum: 600_000,
       unit: "milliseconds",
       description:
-        "Time during which `/readyz` returns 503 while everything still works, before clients are disconnected. Set it a little higher than the interval of the load balancer's health checks.",
+        "Time after SIGTERM or SIGINT during which `/readyz` returns 503 while everything still works. After that, clients are disconnected. Set it a little higher than the interval of the load balancer's health checks.",
     }),
     timeoutMs: Type.Integer({
       default: 10_000,

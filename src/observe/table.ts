@@ -104,12 +104,12 @@ export const METRICS = {
   sessions: gauge("sessions", "Authenticated sessions, by device type", ["device_flag"]),
   connectionsEnded: counter(
     "connections_ended_total",
-    "Ended sessions and refused connections, by close reason (for example slow_reader: too many unread bytes; kicked: another main device of the user logged in; goodbye: also if the client closed or lost the connection)",
+    "Ended sessions and refused connections, by close reason (for example slow_reader: too many unread bytes; kicked: another main device of the user logged in; goodbye: the client ended the session, or closed or lost the connection)",
     ["reason"],
   ),
   tokensRefused: counter(
     "tokens_refused_total",
-    "Client JWTs that were refused, by reason (for example expired, signature, key: no known key matches, audience). The log has the details at level debug",
+    "Client JWTs that were refused, by reason (for example expired, signature, audience, or key: no known key matches). The log has the details at level debug",
     ["reason"],
   ),
   jwksAge: gauge(
@@ -287,11 +287,11 @@ export const METRICS = {
   logsOpen: gauge("logs_open", "Logs whose heads the embedded store keeps in memory"),
   logsActiveBytes: gauge(
     "logs_active_bytes",
-    "Log changes that are not yet in the embedded store's database, in bytes",
+    "Size of the changes to logs that are not yet in the embedded store's database, in bytes",
   ),
   commandsDropped: counter(
     "commands_dropped_total",
-    "Commands dropped from a full inbox before any device acknowledged them",
+    "Commands dropped before any device acknowledged them, because an inbox, or a sender's share of it, was full",
   ),
 
   storeAppends: counter("store_appends_total", "Messages stored durably"),
@@ -381,7 +381,7 @@ export const METRICS = {
   ),
   clusterResubscribed: counter(
     "cluster_resubscribed_topics_total",
-    "Topics subscribed again after a connection to Redis was lost or the topic moved to another server",
+    "Topics subscribed again, because a connection to Redis was lost or they moved to another server",
   ),
   clockInvalid: gauge(
     "clock_invalid",

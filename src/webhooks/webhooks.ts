@@ -70,7 +70,7 @@ const MAX_SENDING_CALLS = 20;
 const TOO_MANY_REPLAYS = `The webhook has ${MAX_REPLAYS} replays that have not ended; wait until one ends`;
 const TOO_MANY_SECRETS = `The webhook has ${MAX_SECRETS} secrets whose overlap has not ended; wait until one overlap ends`;
 const BAD_PLACE =
-  "after and before must be a cursor of GET /events, a time (RFC 3339 or Unix milliseconds), now or oldest";
+  "after and before must each be a cursor of GET /events, a time (RFC 3339 or Unix milliseconds), now or oldest";
 const UNLIMITED = Number.MAX_SAFE_INTEGER;
 
 interface WebhookMetrics {

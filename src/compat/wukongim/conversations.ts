@@ -142,7 +142,7 @@ export const conversationBodies = {
           minimum: 0,
           maximum: Number.MAX_SAFE_INTEGER,
           description:
-            "Hides only messages up to this message_seq, so that a retry does not hide a message that arrived in the meantime. 0 or absent means all messages",
+            "Hides only messages up to this message_seq, so that a retry does not hide a message that arrived after the first call. 0 or absent means all messages",
         }),
       ),
     },
