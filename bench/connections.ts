@@ -23,7 +23,7 @@ import { row } from "./support/stats.ts";
 
 const USER = `user${CONNECTION_NUMBER}`;
 const GROUPS_OF_A_KIND = 10;
-/** Number of sessions after which the memory is measured for the first time. */
+/** Number of sessions after which the memory per session is measured for the first time. */
 const FEW_SESSIONS = 4000;
 const REST_STEP_MS = 500;
 /** Relative change in memory per step below which the process counts as idle. */

@@ -1,6 +1,7 @@
 // What does a wire format cost when messages are delivered to a group of 1,000 members? Compares
 // sessions of each format with native sessions, on the same build and with the same group. The load
-// client acknowledges nothing, so each session keeps the maximum number of unacknowledged messages.
+// client acknowledges nothing, so each session whose format resends messages keeps the maximum
+// number of unacknowledged messages.
 
 import { TOKEN } from "./support/backend.ts";
 import type { Bench, Benchmark, Row } from "./support/benchmark.ts";

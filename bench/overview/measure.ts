@@ -202,8 +202,8 @@ export class Measurement {
   }
 
   /**
-   * Connects all clients at once to a server that has just started. The processor time and the
-   * memory of a server that runs elsewhere are not known.
+   * Connects and disconnects a tenth of the clients as a warm-up, and then connects all clients at
+   * once. The processor time and the memory of a server that runs elsewhere are not known.
    */
   async #storm({ work, connections }: PlannedWork, peer: Peer) {
     const contender = await peer.start(this.#setting, work);
