@@ -1,6 +1,6 @@
-// The server of the peer `socket.io`. Checks and stores nothing. Prints its port. `POST /publish` is
-// emitted to the room of all sockets, the event `publish` to all other sockets in the room, `POST
-// /answer` is answered, and the event `send` is acknowledged.
+// The server of the peer `socket.io`. Checks and stores nothing. Prints its port. `POST /publish`
+// is emitted to the room of all sockets, and the event `publish` to all other sockets in the room.
+// `POST /answer` is answered, and the event `send` is acknowledged.
 
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";

@@ -328,7 +328,8 @@ export const ALERTS: readonly AlertRule[] = [
     severity: "warning",
     when: [{ figure: increase("commands_dropped_total", { minutes: 60 }), is: ">", than: 0 }],
     forMinutes: 0,
-    summary: "{{ $labels.instance }} dropped commands, because inboxes, or senders' shares of them, were full",
+    summary:
+      "{{ $labels.instance }} dropped commands, because inboxes, or senders' shares of them, were full",
   },
   {
     name: "JindouLogLinesDropped",

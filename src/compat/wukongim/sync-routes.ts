@@ -228,7 +228,8 @@ function conversationRoutes(ports: SyncPorts, toSyncedJson: SyncedJson): readonl
       ...common,
       path: "/conversations/delete",
       operation: "deleteConversation",
-      summary: "Hides a conversation until a new message arrives, and hides its messages permanently",
+      summary:
+        "Hides a conversation until a new message arrives, and hides its messages permanently",
       body: conversationBodies.removal,
       success: DONE,
       errors: ["bad_id", "not_in_channel"],
