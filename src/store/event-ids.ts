@@ -1,6 +1,6 @@
-// Recognises the retry of a stream's event by its id [decisions: Event id]. Both stores keep the
-// same mark for each id that a producer set (`givenEventId`), and `is_retry` in
-// `redis/library/streams.lua` compares marks in the same way as `isRetry`.
+// Recognises the retry of a stream's event by its id [decisions: Event id]. The embedded store and
+// the Redis store keep the same mark for each id that a producer set (`givenEventId`). `is_retry`
+// in `redis/library/streams.lua` compares marks in the same way as `isRetry`.
 
 import { createHash } from "node:crypto";
 import {

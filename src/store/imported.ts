@@ -1,4 +1,5 @@
-// Compares imported messages with stored messages, for both stores. Pure.
+// Compares imported messages with stored messages, for the embedded store and the Redis store.
+// Pure.
 
 import { clientMsgNoOf, type Message } from "../broker/model.ts";
 import type { ImportedMessage } from "../broker/ports.ts";

@@ -11,8 +11,8 @@ import type { MaybePromise } from "../lib/maybe-promise.ts";
 const CHANNELS_PER_READ = 16;
 
 /**
- * Returns the `limit` newest ends at `sinceMs` or later. `read` reads the ends of some of the
- * channels.
+ * Returns the newest ends at `sinceMs` or later, at most `limit` of them. `read` reads the ends of
+ * some of the channels.
  */
 export async function newestEnds<Channel extends { readonly newestMs: number }>(
   channels: readonly Channel[],

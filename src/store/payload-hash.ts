@@ -1,5 +1,6 @@
-// The hash of a payload that both stores keep with a `clientMsgNo`. It distinguishes a retry from a
-// different message with the same `clientMsgNo` [decisions: Same client_msg_no, another payload].
+// Hashes payloads. The embedded store and the Redis store keep a payload's hash with the
+// `clientMsgNo`, to distinguish a retry from a different message with the same `clientMsgNo`
+// [decisions: Same client_msg_no, another payload].
 
 import { HASH_BYTES, writeHash } from "../lib/byte-hash.ts";
 

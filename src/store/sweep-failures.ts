@@ -1,10 +1,10 @@
-// Error handling in the sweeps of both stores: an item that cannot be processed does not block the
-// others.
+// Error handling in the sweeps of the embedded store and the Redis store: an item that cannot be
+// processed does not block the other items.
 
 /** Number of failures after which a sweep ends, because the store itself has probably failed. */
 const MAX_FAILURES = 100;
 
-/** Runs the steps one after another. Throws the first error after the last step. */
+/** Runs the steps one after another. If any step failed, then throws the first error. */
 export async function runEach(steps: readonly (() => Promise<unknown>)[]): Promise<void> {
   const failures = new SweepFailures(steps.length);
   for (const step of steps) await failures.attempt(step);

@@ -1,5 +1,6 @@
-// Creates methods of the Store port from their names, for both drivers. Each method calls the
-// method of the same name on a part of the store, or rejects if the store is not running.
+// Creates methods of the Store port from their names, for the embedded driver and the Redis driver.
+// Each method calls the method of the same name on a part of the store, or rejects if the store is
+// not running.
 
 import type { Lifecycle } from "./lifecycle.ts";
 
