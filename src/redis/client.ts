@@ -50,8 +50,8 @@ export function isClustered({ url, cluster, sentinelName }: RedisSettings): bool
 }
 
 /**
- * Creates a client. A client of a Redis Cluster cannot subscribe. Throws `UnusableRedis` if the URL
- * is invalid.
+ * Creates a client. A client of a Redis Cluster must not be used to subscribe. Throws
+ * `UnusableRedis` if the URL is invalid.
  */
 export function createClient(settings: RedisSettings, name: string): RedisClient {
   const address = addressOf(settings);

@@ -76,9 +76,11 @@ export function isExplained(error: unknown): boolean {
 }
 
 /**
- * Returns the ioredis error that led to `error`. Returns `error` itself if it has no cause, or if
- * its message already states the cause. If the cause is a Redis error reply or an `UnusableRedis`,
- * the message of `error` is meant for callers and not for the operator, so the cause is returned.
+ * Returns the error that led to `error`: the cause of a `BrokerError`, or the last error that a
+ * Redis Cluster client received from a server. Returns `error` itself if there is no such error, or
+ * if the message of `error` already states the cause. If the cause is a Redis error reply or an
+ * `UnusableRedis`, that message is meant for callers and not for the operator, so the cause is
+ * returned.
  */
 function originOf(error: unknown): unknown {
   const { cause, lastNodeError } = Object(error) as {

@@ -221,7 +221,7 @@ export class RedisLink {
   /** Estimate of Redis' time in Unix milliseconds, which all nodes use in place of their clocks. */
   readonly now = (): number => this.#clocks.redisNow();
 
-  /** Records the time (Unix milliseconds) of a server's reply, except on a Redis Cluster. */
+  /** Records the server's time (Unix milliseconds) in a reply. Does nothing on a Redis Cluster. */
   recordTime(serverMs: number): void {
     if (!this.isCluster) this.#clocks.record(this.#route(undefined), serverMs);
   }
@@ -366,7 +366,7 @@ export class RedisLink {
 
   /**
    * Yields the keys that begin with `redis.prefix`, from all primaries. May yield a key twice, for
-   * example if its slot moves to another server in the meantime. Throws the same errors as `call`.
+   * example if its slot moves to another server during the scan. Throws the same errors as `call`.
    */
   async *allKeys(): AsyncGenerator<string> {
     for (const server of this.primaries()) {
@@ -576,7 +576,7 @@ export class RedisLink {
       ...(await checkPassword(ready[0], this.#settings)),
     ];
     await Promise.all(ready.map((server) => this.#assertCommands(server)));
-    // After startup, only the calls that need the missing replicas are rejected.
+    // After startup, missing replicas do not make this check fail. Only calls that need them fail.
     if (this.#status === "starting") await this.#assertReplicas(ready);
     await Promise.all(ready.map((server) => this.#clocks.ask(server)));
     await this.#checkData();
@@ -649,7 +649,7 @@ export class RedisLink {
     this.#rightsCheckedMs = now;
     const servers = this.primaries().filter(({ status }) => status === "ready");
     Promise.all(servers.map((server) => this.#assertCommands(server))).catch((error: unknown) => {
-      if (error instanceof UnusableRedis) this.#reopen(); // network errors show no missing right
+      if (error instanceof UnusableRedis) this.#reopen(); // other errors do not concern rights
     });
   }
 

@@ -79,7 +79,7 @@ export class ServerClocks {
     let asking = this.#asking.get(server);
     if (asking === undefined) {
       asking = this.ask(server)
-        .catch(() => undefined) // nothing is written to a server whose clock is not known or not valid
+        .catch(() => undefined) // until the clock is known and valid, writes are rejected
         .finally(() => this.#asking.delete(server));
       this.#asking.set(server, asking);
     }

@@ -10,9 +10,9 @@ local MAX_ID = 9007199254740991 -- 2^53 - 1. Higher numbers are not exact.
 -- Redis formats it itself, at more than twice the cost.
 local function int(n) return string.format('%d', n) end
 
--- Lets the rest of a script write even if Redis is full, because Redis rejects writes of a script
--- only until the script has called a command that frees memory. `key` is any key of the script.
--- Used before writes that end, continue or remove something.
+-- Lets the rest of a script write even if Redis is full. A full Redis rejects writes of a script
+-- only until the script has called a write command that needs no memory, such as UNLINK. `key` is
+-- any key of the script. Used before writes that end, continue or remove something.
 local function write_when_full(key) redis.call('UNLINK', key .. ':none') end
 
 local function message_ms(id) return EPOCH + math.floor(id / 4096) end
