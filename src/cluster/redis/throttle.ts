@@ -25,7 +25,8 @@ export function createRedisThrottle(link: RedisLink, clock: Clock): Throttle {
       const reply = await link.call("hmget", keyOf(key), "count", "ends", "window");
       const [count = 0, ends = 0, windowMs = 0] = (reply as unknown[]).map(Number); // HMGET's reply
       const remainingMs = ends - clock();
-      // If a window ends later than a new window would, it began before the clock was set back.
+      // If a window ends more than `CLOCK_TOLERANCE_MS` later than a new window would, it began
+      // before the clock was set back.
       const isFromLaterClock = windowMs > 0 && remainingMs > windowMs + CLOCK_TOLERANCE_MS;
       if (remainingMs <= 0 || isFromLaterClock) return { count: 0, retryAfterS: 0 };
       return { count, retryAfterS: Math.ceil(remainingMs / 1000) };

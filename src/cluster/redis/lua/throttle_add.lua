@@ -9,7 +9,8 @@
 local counter = KEYS[1]
 local now, window, margin = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local ends = tonumber(redis.call('HGET', counter, 'ends') or '0')
--- If a window ends later than a new window would, it began before the clock was set back.
+-- If a window ends more than `margin` later than a new window would, it began before the clock was
+-- set back.
 if ends > now and ends <= now + window + margin then
   redis.call('HSET', counter, 'window', int(window))
   return {redis.call('HINCRBY', counter, 'count', 1), ends}

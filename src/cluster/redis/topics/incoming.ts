@@ -56,7 +56,7 @@ export class Incoming {
 
   accept(name: string, frame: Buffer): void {
     const topic = this.#ports.topic(name);
-    if (topic === undefined) return; // unsubscribed in the meantime
+    if (topic === undefined) return; // unsubscribed before the frame arrived
     if (isMessages(frame)) this.#acceptMessages(topic, frame);
     else if (isUnorderedBatch(frame)) this.#acceptBatch(topic, frame);
     else this.#acceptFrame(topic, frame);
@@ -137,7 +137,7 @@ export class Incoming {
     if (event.kind !== "conversation") return;
     const { id, type } = event.conversation.channel;
     const name = `${topic.name} ${type}:${id}`;
-    // Moves the change to the end, so that all other changes are delivered or dropped before it.
+    // Moves the change to the end, so that all earlier changes are delivered or dropped before it.
     this.#heldChanges.renew(name, { topic, event });
   }
 

@@ -1,5 +1,6 @@
 // Publishes unordered events through Redis. An event is sent at most once, and is dropped if Redis
-// cannot be reached. No event is kept beyond the turn of the event loop that published it.
+// cannot be reached. `publish` keeps no event beyond the current turn of the event loop. The events
+// of a large announcement are queued, and sent in batches.
 
 import { randomUUID } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";

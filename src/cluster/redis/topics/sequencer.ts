@@ -26,7 +26,7 @@ import type { TopicsMetrics } from "./topics-ports.ts";
 
 interface SequencerStart {
   readonly key: ChannelKey;
-  /** Time before which a backward read of the log delivers no messages, Unix milliseconds. */
+  /** A backward read of the log skips messages from before this time, Unix milliseconds. */
   readonly sinceMs: number;
   /** True if stored messages since `sinceMs` must be read and delivered first. */
   readonly readsBack?: boolean;
@@ -219,7 +219,10 @@ export class Sequencer {
         this.#ports.rejected("disproved");
   }
 
-  /** Ends the catch-up. All stored publications up to `publicationSeq` must be delivered. */
+  /**
+   * Ends the catch-up. The stored publications up to `publicationSeq` must have been delivered,
+   * except those that are not needed.
+   */
   goLive(publicationSeq: number): void {
     if (this.isClosed) return;
     const previousSeq = this.#status === "new" ? 0 : this.#publicationSeq;
@@ -258,7 +261,7 @@ export class Sequencer {
 
   /**
    * Returns true if the message belongs to a different history. After a fail-over, publication
-   * numbers can be reused with new message ids, which may be lower.
+   * numbers can be reused with new message ids, which may be lower than the delivered ids.
    */
   #isForked(frame: Buffer): boolean {
     const { lastId } = this.delivered;

@@ -94,7 +94,8 @@ export class SubscriberConnection {
   }
 
   /**
-   * Subscribes to a name. Calls made in one microtask with the same `group` share one SSUBSCRIBE.
+   * Subscribes to a name. Calls made in one microtask with the same `group` share one SSUBSCRIBE,
+   * for up to `MAX_BATCH_NAMES` names.
    */
   subscribeSoon(name: string, group: string): Promise<void> {
     let batch = this.#batches.get(group);

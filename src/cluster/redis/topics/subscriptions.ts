@@ -330,8 +330,8 @@ export class Subscriptions {
 }
 
 /**
- * Holds items and releases them after a delay. Above the maximum number, the oldest item is
- * released at once.
+ * Holds items and releases them after a delay. If there are more than `max` items, the oldest one
+ * is released immediately.
  */
 class DelayedUnsubscribe<Item> {
   readonly #delayMs: number;
