@@ -27,7 +27,7 @@
 //   log             STREAM   one entry per message, with the ID    if it is not empty
 //                            <seq>-<messageId>
 //     c             integer  red-dot count of the entry's seq      if it differs from the seq, or
-//                                                                  if s or x is present
+//                                                                  if s, x or t is present
 //     r             bytes    record of the message                 always
 //     s             string   clientMsgNo of the stream             if it is the message of a stream
 //     x             time     when the message expires              if it expires
@@ -49,9 +49,9 @@
 //   joinSeqs        HASH     uid: seq of head when the user        for members of a group
 //                            joined
 //   positions       HASH     uid: `<readSeq> <deletedSeq> <head    if the user changed the
-//                            seq at the change> <change time>`     conversation
-//   acknowledged    SET      one per seq: uids that acknowledged   for a minute, while pushes are
-//                            the message                           decided
+//                            seq at the change> <change time>`     conversation, or if imported
+//   acknowledged    SET      one per seq: uids that acknowledged   until a minute after the push
+//                            the message                           decision
 //   openStreams     ZSET     clientMsgNo of each active stream,    if streams are active
 //                            scored 0 if POST /event started it,
 //                            else by the seq of its message
@@ -104,7 +104,7 @@
 //                            copy in the user's inbox expires, or   while the event feed was on
 //                            an earlier time
 //   outboxSeen:<uid>         STRING  see `lua/outbox_put.lua`      on a Redis Cluster, for a day
-//   online, leaving ZSET     see `lua/user_events.lua`             if users were announced as online
+//   online, leaving ZSET     see `lua/user_events.lua`             if a user is announced as online
 //   commandSweep    STRING   time until which one node sweeps the  during a sweep, and for a minute
 //                            pending copies                        after a failed one
 //
@@ -129,7 +129,7 @@
 //   sessions        HASH     see `lua/session_rules.lua`           if the user has sessions
 //   logins          HASH     see `lua/session_rules.lua`           if a main device logged in
 //   ended           HASH     see `lua/session_rules.lua`           for a day after a session's end
-//   announced       STRING   see `lua/user_events.lua`             if the user was announced as online
+//   announced       STRING   see `lua/user_events.lua`             while announced as online
 //   announcing      STRING   see `lua/user_feed.lua`               on a Redis Cluster, for a minute
 //   outbox          LIST     see `lua/user_feed.lua`               on a Redis Cluster, until the
 //                                                                  events are in the feed

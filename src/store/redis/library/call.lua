@@ -20,7 +20,7 @@ local reply_at -- index of the operation in the call
 local now -- Unix ms on the server's clock, as the caller estimates it
 local server_now -- Unix ms on the clock of the server
 local is_cluster -- true on a Redis Cluster, where the keys of a migrating slot are on two servers
-local topic_end -- suffix of all topic names, which contains the number of the database
+local topic_end -- suffix of all topic names: '' for database 0, else `@` and the database number
 -- Settings: time for which retries are recognised (ms), maximum age of messages (ms, 0 means no
 -- limit), maximum number of messages in a channel (0 means no limit), and maximum number of bytes
 -- of a stream

@@ -273,8 +273,8 @@ end
 
 -- Creates a log unless it exists.
 --
--- Numbers  ttl f64 (s), expires f64 (Unix ms), incarnation u32, ending u8, start position f64, start
---          check u32, start records u32; frames u8. 0 stands for none.
+-- Numbers  ttl f64 (s), expires f64 (Unix ms), incarnation u32, ending u8, start position f64,
+--          start check u32, start records u32; frames u8. 0 stands for none.
 --          for each frame: records u32, crc u32
 -- Texts    base, name, content type, origin, reference ('' for none); then the frames
 -- Reply    DELETED; LOG_EXISTS, '' and the fields of the head; LOG_FULL and 1 (bytes) or 2
@@ -334,7 +334,7 @@ end
 
 -- Returns the verdict on a producer's number and the number to report, or nil if the producer may
 -- append.
---   stored  epoch, last number and time of the producer, nil if the producer is unknown
+--   stored  epoch, last number and time of the producer, false if the producer is unknown
 local function producer_verdict(stored, epoch, number)
   if not stored then
     if number > 0 then return LOG_GAP, 0 end
@@ -455,7 +455,8 @@ end
 -- Appends a frame to a log, closes it, or both.
 --
 -- Numbers  records u32, crc u32, ending u8 (0 to keep it open), has order u8, epoch f64, number f64
--- Texts    base, name, frame ('' for none), content type ('' for none), producer ('' for none), order
+-- Texts    base, name, frame ('' for none), content type ('' for none), producer ('' for none),
+--          order
 -- Reply    verdict u8. With LOG_APPENDED, LOG_REPEATED, LOG_CLOSED, LOG_STALE_EPOCH, LOG_BAD_START
 --          and LOG_GAP also: ending u8, tail position f64, tail check u32, epoch f64, number f64
 --          (of the producer, or the number that the verdict reports)

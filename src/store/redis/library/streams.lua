@@ -352,9 +352,9 @@ local function stream_event()
 end
 
 -- Ends an active stream because a viewer cancels the stream, or because the stream has had no event
--- since a given time. After a cancel, the producer's new content, tool calls and custom events get
--- STREAM_STOPPED. For a silent stream, the verdict is STREAM_DONE if this operation ended it, else
--- STREAM_MISSING.
+-- since the time `since`. After a cancel, the producer's new content, tool calls and custom events
+-- get STREAM_STOPPED. For a silent stream, the verdict is STREAM_DONE if this operation ended it,
+-- else STREAM_MISSING.
 --
 -- Numbers  users u8, since f64 (Unix ms: the stream ends only if it has had no event since then; -1
 --          if a viewer cancels it), crc u32 (of the frame)
@@ -368,8 +368,9 @@ local function stream_end()
   if since >= 0 then
     local score = tonumber(call('ZSCORE', streams, name) or '')
     if not score or score >= since or log and log.is_changed then return stream_reply(channel, STREAM_MISSING) end
-    -- The score is the time of the start or of an event, and the last event may be newer. If the time
-    -- of the last event is in the future, it is ignored, because the clock has been set back since.
+    -- The score is the time of the start or of an event, and the last event may be newer. If the
+    -- time of the last event is in the future, it is ignored, because the clock has been set back
+    -- since then.
     if log and log.ending == 0 and log.last >= since and log.last <= now + MAX_AHEAD_MS then
       call('ZADD', streams, 'XX', int(log.last), name)
       return stream_reply(channel, STREAM_MISSING)
@@ -499,12 +500,13 @@ end
 -- the channel.
 --
 -- Numbers  users u8, check u8 and refusal u8 (as `stream_event`), bucket f64 (as `stream_start`),
---          incarnation u32 (of the log), max data u32 (see `ViewLimits`), start crc u32 (of the start
---          frame), records u32, crc u32 (of the frame), shown f64, units u32 (see `add_event`), end crc
---          u32 (of the end frame)
+--          incarnation u32 (of the log), max data u32 (see `ViewLimits`), start crc u32 (of the
+--          start frame), records u32, crc u32 (of the frame), shown f64, units u32 (see
+--          `add_event`), end crc u32 (of the end frame)
 -- Texts    the channel, clientMsgNo, sender, content type, start frame, field h of the log's head,
 --          record of the message, extra of the message's frame, message id counter, frame of the
---          first records ('' for none), parts (see `add_event`), end frame ('' to keep it open)
+--          first records ('' for none), parts (see `add_event`), end frame ('' to keep the stream
+--          open)
 -- Reply    list: verdict; with CREATED and CREATE_EXISTS the fields `i`, `t`, `n` and `c` of the
 --          head, and field `h`; with CREATE_FULL the verdict of `log_append` or
 --          TOO_MANY_STREAMS; with CREATE_REFUSED the refusal.
@@ -545,11 +547,12 @@ end
 
 -- Appends to a stream through the Durable Streams protocol, closes the stream, or both.
 --
--- Numbers  users u8, check u8 and refusal u8 (as `stream_event`), records u32, crc u32 (of the frame),
---          has order u8, epoch f64, number f64 (as `log_append`), bytes f64, shown f64, units u32 (see
---          `add_event`), end crc u32 (of the end frame)
--- Texts    the channel, clientMsgNo, sender, frame ('' for none), parts (see `add_event`), content type
---          ('' for none), producer ('' for none), order, end frame ('' to keep it open)
+-- Numbers  users u8, check u8 and refusal u8 (as `stream_event`), records u32, crc u32 (of the
+--          frame), has order u8, epoch f64, number f64 (as `log_append`), bytes f64, shown f64,
+--          units u32 (see `add_event`), end crc u32 (of the end frame)
+-- Texts    the channel, clientMsgNo, sender, frame ('' for none), parts (see `add_event`), content
+--          type ('' for none), producer ('' for none), order, end frame ('' to keep the stream
+--          open)
 -- Reply    as `log_append`; or APPEND_REFUSED u8 and the refusal u8, APPEND_OTHER_SENDER u8 or
 --          APPEND_TOO_LARGE u8. If the caller must publish, these bytes are element 1 of the list
 --          that the beginning of this file describes.

@@ -2,9 +2,10 @@
 -- `OPERATIONS` precedes it.
 --
 -- KEYS   on a Redis Cluster, any key in the slot that contains all keys of the call
--- ARGV   settings   now f64 (Unix ms), is a Redis Cluster u8; f64 each: maximum bytes, records and
---                   producers of a log, window for retries (ms), retention (ms, 0 means no limit),
---                   maximum messages of a channel (0 means no limit), maximum bytes of a stream
+-- ARGV   settings   now f64 (Unix ms); u8, 1 on a Redis Cluster, else 0; f64 each: maximum bytes,
+--                   records and producers of a log, window for retries (ms), retention (ms, 0 means
+--                   no limit), maximum messages of a channel (0 means no limit), maximum bytes of a
+--                   stream
 --        numbers    for each operation its code (index in OPERATIONS, u8) and its numbers
 --        topic_end  suffix of topic names
 --        then the texts of the operations

@@ -10,8 +10,8 @@
 --          base       the prefix
 --          channels   keys of the channels with this prefix, separated by newlines
 -- Reply  1  newest id of the counter
---        2  for each channel the field `last` of its head, separated by spaces; 0 if the head has no
---           such field or the conversation is omitted
+--        2  for each channel the field `last` of its head, separated by spaces; 0 if the head has
+--           no such field or the conversation is omitted
 local counter = KEYS[1]
 local UID, SINCE, ONLY_UNREAD = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
 local FIRST_BASE = 4

@@ -6,7 +6,8 @@
 --        on_demand_events  may be the same key as `events`
 --        feed              of the bucket
 -- ARGV   before            Unix ms: entries whose newest event is older are removed
---        needed_after      number of the last event that is no longer needed, -1 if no event is needed
+--        needed_after      number of the last event that is no longer needed, -1 if no event is
+--                          needed
 --        max_entries       maximum number of entries to keep
 -- Reply  number of removed entries, and 1 if the call must be repeated, else 0
 local events, on_demand_events, feed = KEYS[1], KEYS[2], KEYS[3]

@@ -18,7 +18,8 @@
 --          dedupe_key    '' if retries of the message are not recognised
 --          payload_hash  see `store/payload-hash.ts`, '' without a dedupe key
 --          dedupe_ttl    time to live of the dedupe record, ms
--- Reply  1 if the messages were stored; 0, and nothing is stored, if `head_seq` is not the newest seq
+-- Reply  1 if the messages were stored, 0 if nothing was stored, because `head_seq` is not the
+--        newest seq
 local head, log, labels, due_channels, expiry, red_dots, counter = unpack(KEYS)
 local now, bucket, head_seq, key, due, is_apart = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local FIRST_MESSAGE = 7

@@ -102,7 +102,7 @@ local function expire_before_drop(inbox, now)
 end
 
 -- Returns 1 if the user's outbox has entries, else 0. `expire_copies` may have added entries. The
--- node must move them, because no sweep moves them if the user does not log in again.
+-- node must move them to the feed, because no sweep does this if the user does not log in again.
 local function has_outbox(inbox)
   return inbox.bucket == OUTBOX and redis.call('EXISTS', inbox.outbox) or 0
 end
@@ -142,8 +142,9 @@ local function drop_oldest(inbox, sender)
 end
 
 -- Makes room for a copy from a backend in an inbox that also contains copies from users. Drops the
--- oldest copy of the inbox if a backend sent it, else the oldest backend copy in `order`. If `order`
--- has no backend copy, drops a copy that `victim` sent. Returns the number of dropped copies.
+-- oldest copy of the inbox if a backend sent it, else the oldest backend copy in `order`. If
+-- `order` has no backend copy, drops a copy that `victim` sent. Returns the number of dropped
+-- copies.
 local function drop_backend(inbox, victim)
   local oldest = redis.call('XRANGE', inbox.copies, '-', '+', 'COUNT', 1)[1][1]
   local seq, prefix = string.match(oldest, '^%d+'), order_prefix('')
@@ -273,7 +274,8 @@ local function receiver_at(at, first_key, last_key, event_ids)
 end
 
 -- Calls `put` for several users. A failure for one user does not affect the others.
---   users  ARGV contains uid, topic and bucket of each user, from index `users.first` to `users.last`
+--   users  ARGV contains uid, topic and bucket of each user, from index `users.first` to
+--          `users.last`
 --   keys   index in KEYS of the first user's keys; each user has `step` keys
 -- Returns the number of older copies that full inboxes dropped, the uids for which `put` failed,
 -- and the first error, '' if `put` never failed.

@@ -1,4 +1,4 @@
--- Finds the members (of either kind) among the given users. Read-only.
+-- Finds the users in ARGV who are members of either kind. Read-only.
 --
 -- KEYS   see `members.lua`
 -- Reply  positions (from 1) of the members

@@ -1,5 +1,5 @@
--- Removes messages that are no longer shown from a channel's log, oldest first, and records when
--- the channel must be processed again.
+-- Removes from a channel's log the messages that are no longer shown, oldest first, and records
+-- when the channel must be processed again.
 --
 -- ARGV   now           Unix ms
 --        retention     ms, 0 means no limit

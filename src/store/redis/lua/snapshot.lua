@@ -47,8 +47,8 @@ end
 --   7  field v of the head, false if it has none
 --   8  number of records of the log
 --   9  last frame of an ended stream, if viewers are not shown all frames, else ''
--- `known` is nil, or a list that describes the frames that the caller already has: incarnation,
--- position after them, and their last four bytes.
+-- `known` is nil or false, or a list that describes the frames that the caller already has:
+-- incarnation, position after them, and their last four bytes.
 local function stream_snapshot(head, client_msg_no, known)
   local keys = stream_keys(head, client_msg_no)
   local fields = redis.call('HMGET', keys.head, 'h', 'm', 'i', 'c', 'n', 'g', 'v')

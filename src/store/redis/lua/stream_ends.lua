@@ -1,4 +1,4 @@
--- Finds the channels with a stream that ended at or after a given time. Read-only.
+-- Finds the channels with a stream that ended at the time `since` or later. Read-only.
 --
 -- KEYS   key prefix of each bucket that contains some of the channels
 -- ARGV   since  Unix ms: earlier ends are ignored

@@ -4,7 +4,8 @@
 --
 -- KEYS   peers      of the user
 -- ARGV   peer_uid   uid of the other user
---        stored_ms  Unix ms in the id of the stored message in the frame, '' to leave `peers` unchanged
+--        stored_ms  Unix ms in the id of the stored message in the frame, '' to leave `peers`
+--                   unchanged
 -- Reply  number of receivers
 local peers = KEYS[1]
 local topic, frame, peer_uid, stored_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

@@ -4,8 +4,8 @@
 -- ARGV   id           of the endpoint
 --        token        of the lease, '' to ignore the lease and to change only existing fields
 --        state_count  number of fields of `state` to change
---        then for each change the field and its text, '' to remove the field; the changes of `state`
---        come first
+--        then for each change the field and its text, '' to remove the field; the changes of
+--        `state` come first
 -- Reply  1 if the texts were changed, otherwise 0
 local webhooks, lease, state, parked = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, token, state_count = ARGV[1], ARGV[2], ARGV[3]

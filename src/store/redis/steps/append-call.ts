@@ -187,7 +187,7 @@ function numbersOf(
   ];
 }
 
-/** Returns the numbers that the scripts use for a check and a refusal. 0 means no check or refusal. */
+/** Returns the numbers that scripts use for a check and a refusal. 0 means no check or refusal. */
 export function checkOf(
   permission: MessageDraft["permission"],
 ): readonly [check: number, refused: number] {

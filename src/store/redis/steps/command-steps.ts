@@ -58,7 +58,10 @@ interface PutResult {
 }
 
 interface EventResult {
-  /** On a Cluster, true if the user's outbox may contain events, which the caller must move. */
+  /**
+   * On a Cluster, true if the user's outbox may contain events, which the caller must move to the
+   * feed.
+   */
   readonly hasEvents: boolean;
 }
 

@@ -37,8 +37,8 @@ const MAX_HELD_BYTES = 64 * 1024 * 1024;
 const COMMAND_BYTES = 1000;
 const RECIPIENT_BYTES = 100;
 /**
- * Maximum number of recipients per script on a single server. All other calls to the server wait for
- * the script, which usually takes less than 0.7 ms.
+ * Maximum number of recipients per script on a single server. All other calls to the server wait
+ * for the script, which usually takes less than 0.7 ms.
  */
 const RECIPIENTS_PER_CALL = 16;
 /**
@@ -241,7 +241,8 @@ export class Commands {
     const notified = markHandled(this.#notify(command, silent));
     const batches: Promise<void>[] = [notified];
     for (let at = 0; at < recipients.length; at += this.#batchSize) {
-      if (at > 0) await batches.at(-2)?.catch(() => undefined); // `spreading` rejects with this error
+      // `spreading` rejects with the error of a failed batch.
+      if (at > 0) await batches.at(-2)?.catch(() => undefined);
       const batch = recipients.slice(at, at + this.#batchSize);
       await new Promise<void>((begun) => {
         const steps = () => {

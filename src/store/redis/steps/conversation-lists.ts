@@ -1,5 +1,6 @@
 // Lists of conversations on Redis. A cheap first pass reads the newest message of each of the
-// user's channels. Then only the conversations near the requested range are read. Keeps no state.
+// user's channels. Then only the conversations near the requested range are read. State: the
+// `Turns` that all lists share.
 
 import { bucketOf } from "../../../broker/log-frame.ts";
 import {
@@ -260,7 +261,7 @@ export function createConversationLists(
       if (score === null || !(await isEmpty())) return;
       const removed = await link.run(DROP, [index], [peer, String(score)]);
       if (removed === 0) return;
-      // A message may have arrived in the meantime without raising the score, because a node's
+      // A message may have arrived before the removal without raising the score, because a node's
       // estimate of Redis' clock may be too low.
       if (!(await isEmpty())) await link.write("zadd", index, "GT", String(score), peer);
     } catch (error) {

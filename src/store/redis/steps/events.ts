@@ -82,8 +82,9 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
   const onDemandKey = (partition: number) => link.keys.bucket("onDemandEvents", partition);
 
   /**
-   * Returns the events numbered `from` and higher, from at most `count` entries of each stream.
-   * On-demand events that were removed are missing from the result.
+   * Returns the events of at most `count` entries of each stream, starting with the entry that
+   * contains the event numbered `from`. Earlier events of this entry are included. On-demand events
+   * that were removed are missing from the result.
    */
   async function entries(
     partition: number,

@@ -186,7 +186,7 @@ export function createRedisImports(
     return reply === 1;
   }
 
-  /** Adds a personal channel to the `peers` of both users, even if an earlier call added it. */
+  /** Adds the users of a personal channel to each other's `peers`, even if an earlier call did. */
   async function addPeers(key: ChannelKey): Promise<void> {
     const users = usersOf(key);
     const timeMs = clock();

@@ -44,7 +44,8 @@ export function createRedisInbox(ports: RedisStorePorts) {
         // would mean the end of the inbox.
         from = last.inboxSeq + 1;
       }
-      await link.call("ping"); // throws if Redis is unreachable, so that the inbox does not look empty
+      // Throws if Redis is unreachable, so that the inbox does not look empty.
+      await link.call("ping");
       return [];
     },
 

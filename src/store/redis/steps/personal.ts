@@ -16,7 +16,7 @@ const TO_USER = loadScript(lua("to_user"));
 
 /**
  * Publishes a frame to the users of a channel. If `keptAtMs` (the time in the id of a stored
- * message) is given, also updates `peers`. Ignores the maximum number of calls in flight, because
+ * message) is defined, also updates `peers`. Ignores the maximum number of calls in flight, because
  * the channel's script has already run.
  */
 export async function publishToUsers(

@@ -1,4 +1,4 @@
-// Removes messages from the channels' logs if they have expired, are past retention, or exceed a
+// Removes from the channels' logs the messages that have expired, are past retention, or exceed a
 // channel's maximum number of messages. Any node may sweep, and two nodes may sweep at the same
 // time, because each script processes a single channel.
 

@@ -93,7 +93,8 @@ export function createStreamReads({
       names.map(({ key, clientMsgNo }) => semaphore.run(() => read(key, clientMsgNo))),
     );
     const snapshots = streams.flatMap((stream) => stream?.snapshot() ?? []);
-    return snapshots.filter(({ state }) => state === "active"); // some may have ended in the meantime
+    // Some streams may have ended after their names were read.
+    return snapshots.filter(({ state }) => state === "active");
   }
 
   async function withEnd(
@@ -140,8 +141,8 @@ export function createStreamReads({
   }
 
   /**
-   * Removes a channel without active streams from an index. Returns the streams of the channel that
-   * have started in the meantime.
+   * Removes a channel in which no active stream was found from an index. Returns the streams that
+   * have started in the channel since it was read.
    */
   async function dropFrom(index: string, key: ChannelKey): Promise<readonly StreamSnapshot[]> {
     await link.write("srem", index, key);
