@@ -33,7 +33,7 @@ export function assertFits(draft: CommandDraft): void {
     });
 }
 
-/** Stands for a backend as the sender of a command. All backends count as one sender. */
+/** Sender of every command that comes from a backend. All backends count as one sender. */
 export const BACKEND = "";
 
 /**

@@ -33,8 +33,8 @@ const UNTIMED_LENGTH = 12;
  * Returns the mark to store for the id that the producer set, or `undefined` if no mark must be
  * stored. An event without an id gets no mark, and neither does an id that equals the stream's
  * `clientMsgNo`, because every event of the stream may have this id. `/message/event` puts further
- * fields in front of the producer's id. The hash covers these fields, because they distinguish a
- * delta from a snapshot, which are both content.
+ * fields in front of the producer's id. The hash covers these fields, because a delta and a
+ * snapshot are both content, and only these fields distinguish them.
  */
 export function eventMark({
   clientMsgNo,

@@ -15,7 +15,7 @@ export class StoreTime {
 
   readonly now: Clock = () => Math.max(this.#clock(), this.#confirmedMs);
 
-  /** Records the newest id of a message-id counter, or 0 if the counter has never been used. */
+  /** Records the newest id of a message id counter. 0 means that the counter was never used. */
   confirm(messageId: number): void {
     if (messageId > 0) this.#confirmedMs = Math.max(this.#confirmedMs, messageTimeMs(messageId));
   }

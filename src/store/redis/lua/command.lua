@@ -10,7 +10,7 @@
 -- ARGV   see `copy_of` in `inbox.lua`, then
 --        id_bucket     bucket of the counter, -1 on a single server
 --        window        dedupe window in ms, 0 if there is no clientMsgNo to look up and store
---        head          head of the pending entry
+--        head          field `h` of the pending entry
 --        pending_uids  MessagePack list of the recipients that get no copy now, which may be empty;
 --                      '' if this script completes the command
 --        is_refused    1 if the caller has found that the only recipient has no room, else 0

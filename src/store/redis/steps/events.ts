@@ -82,9 +82,9 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
   const onDemandKey = (partition: number) => link.keys.bucket("onDemandEvents", partition);
 
   /**
-   * Returns the events of at most `count` entries of each stream, starting with the entry that
-   * contains the event numbered `from`. Earlier events of this entry are included. On-demand events
-   * that were removed are missing from the result.
+   * Returns the events of at most `count` entries of each stream, starting with the first entry
+   * that has an event numbered `from` or higher. The result may contain earlier events of this
+   * entry. On-demand events that were removed are missing from the result.
    */
   async function entries(
     partition: number,
