@@ -221,7 +221,7 @@ export class RedisLink {
   /** Estimate of Redis' time in Unix milliseconds, which all nodes use in place of their clocks. */
   readonly now = (): number => this.#clocks.redisNow();
 
-  /** Records the server's time (Unix milliseconds) in a reply. Does nothing on a Redis Cluster. */
+  /** Records the server time (Unix milliseconds) from a reply. Does nothing on a Redis Cluster. */
   recordTime(serverMs: number): void {
     if (!this.isCluster) this.#clocks.record(this.#route(undefined), serverMs);
   }

@@ -100,7 +100,7 @@ export function placeIn(sections: readonly Section[], line: number): string | un
 
 /** Matches a function that is on one line, or whose first and last lines are not indented. */
 const FUNCTION = /^local function (\w+)\((?:.* end|.*(?:\n.*)*?\nend)$/gm;
-/** Matches a constant: a name in capitals for a number or a string, on a separate line. */
+/** Matches a constant: a line that assigns a number or a string to a name in capitals. */
 const CONSTANT = /^local ([A-Z][A-Z_]+) = (-?\d+|'[^'\n]*')\n/gm;
 /** Matches a one-line function that only calls another function. */
 const FORWARD = /^local function (\w+)\((.*?)\) return ([\w.]+\(.*\)) end$/gm;

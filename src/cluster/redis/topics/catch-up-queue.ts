@@ -13,7 +13,7 @@ interface CatchUpQueuePorts {
   readonly feed: ChannelFeed;
   readonly isCluster: boolean;
   readonly onError: (error: unknown, message: string) => void;
-  /** Excludes users who have lost access. Called after each read, before messages are delivered. */
+  /** Excludes users who lost access to the channel. Called after each read, before delivery. */
   readonly judge: (sequencer: Sequencer) => Promise<void>;
   readonly onCaughtUp: () => void;
 }

@@ -1,5 +1,5 @@
 // Catches up one sequencer: reads the missed part of a channel from the store and delivers it in
-// order. The sequencer buffers new publications in the meantime.
+// order. During this time, the sequencer buffers new publications.
 
 import { type Message, messageTimeMs, type StreamSnapshot } from "../../../broker/model.ts";
 import type { ChannelFeed, ChannelPosition } from "../../../redis/channel-feed.ts";

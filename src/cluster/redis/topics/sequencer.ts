@@ -26,7 +26,7 @@ import type { TopicsMetrics } from "./topics-ports.ts";
 
 interface SequencerStart {
   readonly key: ChannelKey;
-  /** A backward read of the log skips messages from before this time, Unix milliseconds. */
+  /** Earliest time of the messages that a backward read of the log delivers, Unix milliseconds. */
   readonly sinceMs: number;
   /** True if stored messages since `sinceMs` must be read and delivered first. */
   readonly readsBack?: boolean;

@@ -531,7 +531,7 @@ local function log_expire()
   end
   publish_log(log, LOG_DELETE_EVENT, log.position, log.check, '')
   if has_forks(log) then
-    call('ZREM', base .. 'logExpiry', name) -- the log is removed after its last fork
+    call('ZREM', base .. 'logExpiry', name) -- the log is removed once it has no forks
     return { DELETED, '' }
   end
   return { LOG_DONE, remove_log(log) }

@@ -1,4 +1,4 @@
--- Removes groups that the user is not a member of from the user's group index. An entry is removed
+-- Removes from a user's group index groups of which the user is not a member. An entry is removed
 -- only if it is older than `min_age` and has not changed since it was read. A recent entry may have
 -- been added for a script that is about to make the user a member.
 --

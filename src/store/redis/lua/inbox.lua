@@ -214,7 +214,7 @@ end
 
 -- Returns true if the inbox can accept the copy. A copy from a backend is always accepted. A copy
 -- from a user is not accepted if the sender's share is full, or if the inbox is full and contains
--- no copy from a user, which could be dropped.
+-- only copies from backends, which are not dropped for it.
 local function has_room(inbox, copy)
   if copy.sender == '' then return true end
   if has_share(inbox, copy) then return false end

@@ -6,8 +6,8 @@ local function acquire_lease(lease, owner, ttl)
   token = tonumber(token or '0')
   if holder ~= owner then
     local left = tonumber(ends or '0') - server_now
-    -- A lease that ends more than MAX_STEP later than a new lease would end was acquired before the
-    -- clock was set back. It counts as expired.
+    -- If the lease ends more than MAX_STEP later than a new lease would, it was acquired before the
+    -- clock was set back, and counts as expired.
     if holder and left > 0 and left <= ttl + MAX_STEP then return 0 end
     -- The current time makes the token higher than any token that Redis lost in a restart.
     token = math.max(token + 1, server_now)

@@ -141,8 +141,8 @@ export function createStreamReads({
   }
 
   /**
-   * Removes a channel in which no active stream was found from an index. Returns the streams that
-   * have started in the channel since it was read.
+   * Removes from an index a channel in which no active stream was found. Returns the streams that
+   * have started in the channel since then.
    */
   async function dropFrom(index: string, key: ChannelKey): Promise<readonly StreamSnapshot[]> {
     await link.write("srem", index, key);
