@@ -7,7 +7,7 @@
 --        last_leave      Unix ms: users who left at this time or earlier are returned
 --        checked_before  Unix ms: users who were checked before this time are returned
 local max_users, last_leave, checked_before = ARGV[1], ARGV[2], ARGV[3]
-local MAX_AHEAD_MS = 60000 -- if a score is further ahead, the clock was set back, and the user is due
+local MAX_AHEAD_MS = 60000 -- a score further ahead was written before the clock was set back
 local uids, room = {}, tonumber(max_users)
 local later = '(' .. int(server_now + MAX_AHEAD_MS)
 
