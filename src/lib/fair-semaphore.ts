@@ -1,6 +1,6 @@
 // A semaphore that is fair between keys: a fixed number of tasks run concurrently, and free permits
-// go to the keys with waiting tasks in round-robin order. A permit is released in the next
-// iteration of the event loop, so that many short tasks do not all run in one iteration.
+// go to the keys with waiting tasks in round-robin order. A permit is released with `setImmediate`,
+// so that many short tasks do not all run in one iteration of the event loop.
 
 import { LinkedMap } from "./linked-map.ts";
 

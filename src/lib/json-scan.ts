@@ -40,9 +40,9 @@ let isAscii = true;
 let valueEnd = INVALID;
 
 /**
- * Returns the value of the top-level field `name`, which must be ASCII. If the field is repeated,
- * the last value is used. Returns `undefined` unless `bytes` is a JSON object in UTF-8 and the
- * value is an integer.
+ * Returns the value of the top-level field `name`. The name must be ASCII. If the field is
+ * repeated, the last value is used. Returns `undefined` unless `bytes` is a JSON object in UTF-8
+ * and the value is an integer.
  */
 export function integerField(bytes: Uint8Array, name: string): number | undefined {
   const start = findField(bytes, name);
@@ -50,9 +50,9 @@ export function integerField(bytes: Uint8Array, name: string): number | undefine
 }
 
 /**
- * Returns the value of the top-level field `name`, which must be ASCII. If the field is repeated,
- * the last value is used. Returns `undefined` unless `bytes` is a JSON object in UTF-8 and the
- * value is a string.
+ * Returns the value of the top-level field `name`. The name must be ASCII. If the field is
+ * repeated, the last value is used. Returns `undefined` unless `bytes` is a JSON object in UTF-8
+ * and the value is a string.
  */
 export function stringField(bytes: Uint8Array, name: string): string | undefined {
   const start = findField(bytes, name);

@@ -3,7 +3,7 @@
 
 const STEPS_PER_READ = 4;
 const MAX_MS = 5;
-/** Maximum length of a slice, as a fraction of the time that the job has waited for it. */
+/** Length of a slice as a fraction of the job's wait for it, before the limits are applied. */
 const SHARE = 1 / 4;
 
 export class Turns {

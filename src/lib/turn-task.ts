@@ -33,7 +33,7 @@ export class TurnTask {
     scheduled.delete(this);
   }
 
-  /** Runs the step now if it has been scheduled for more than `MAX_WAIT_MS`. */
+  /** Runs the step now if it has been scheduled for at least `MAX_WAIT_MS`. */
   runIfOverdue(nowMs: number): void {
     if (this.#immediate === undefined || nowMs - this.#sinceMs < MAX_WAIT_MS) return;
     clearImmediate(this.#immediate);

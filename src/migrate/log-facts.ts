@@ -1,5 +1,5 @@
-// Builds the facts for logs. `store/redis/library/logs.lua` describes the keys. Contains only pure
-// functions.
+// Builds the facts for logs. `store/redis/library/logs.lua` describes the keys. Keeps no
+// state.
 
 import { framesIn, type LogOffset } from "../broker/log-frame.ts";
 import type { Arg } from "../redis/script.ts";

@@ -1,6 +1,6 @@
 // Builds the facts for messages, streams, channel heads, dedupe records and commands.
 // `store/redis/ports.ts` describes the key layout, and `store/redis/library/logs.lua` the layout of
-// a stream's log. Contains only pure functions.
+// a stream's log. Keeps no state.
 
 import { bucketOf, framesIn, recordCount } from "../broker/log-frame.ts";
 import {

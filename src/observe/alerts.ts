@@ -27,8 +27,8 @@ export interface AlertRule {
   readonly severity: Severity;
   /**
    * The condition. A list of comparisons holds if at least one of them holds. A PromQL expression
-   * is used if the current metrics of one node are not enough. The alert fires for each series in
-   * the result.
+   * is used if comparisons cannot express the condition. The alert fires for each series in the
+   * result.
    */
   readonly when: readonly Comparison[] | string;
   /** Time for which the condition must hold, in minutes. */
@@ -49,7 +49,10 @@ interface RecordingRule {
 const MIB = 2 ** 20;
 const SEND_DURATION = fullName("send_duration_seconds");
 
-/** Rates and percentiles over five minutes, for the alerts and for users' own dashboards. */
+/**
+ * Rates and percentiles over five minutes, and the number of sessions, for the alerts and for
+ * users' own dashboards.
+ */
 export const RECORDING_RULES: readonly RecordingRule[] = [
   {
     name: "instance:jindou_messages_accepted:rate5m",

@@ -27,7 +27,7 @@ export type Figure =
   | ({ readonly kind: "value" | "absolute" } & Selector)
   | Change
   | { readonly kind: "ratio"; readonly of: string; readonly to: string }
-  /** 99th percentile of a histogram over 5 minutes, from a recording rule. */
+  /** 99th percentile of a histogram over 5 minutes. In Prometheus, a recording rule provides it. */
   | { readonly kind: "p99"; readonly histogram: string };
 
 export interface Comparison {

@@ -10,7 +10,7 @@ const MAX_QUEUED_BYTES = 1_048_576;
 const RESUME_BYTES = MAX_QUEUED_BYTES / 2;
 const MAX_CHUNK_BYTES = 65_536;
 const RETRY_MS = 10;
-/** Pause after an error other than a full destination, for example a full disk. */
+/** Pause after an error other than EAGAIN, for example ENOSPC on a full disk. */
 const ERROR_RETRY_MS = 1000;
 /** Maximum time that the process waits for a reader before it exits. */
 export const LAST_FLUSH_MS = 500;

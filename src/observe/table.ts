@@ -1,5 +1,6 @@
 // The table of all metrics, with their kind, help text and labels, and the generator of the
-// documentation page. Keeps no state. A label must have few values, so it never contains an id.
+// documentation page. Keeps no state. A label must have few values, so it never contains the id of
+// a user, channel or message.
 
 export interface MetricRow {
   readonly kind: "counter" | "gauge" | "histogram";

@@ -223,8 +223,9 @@ async function openFolder(
 }
 
 /**
- * Returns true if lmdb rolls back to the last commit on the disk after this process is killed. On
- * other systems, lmdb rolls back only after a reboot, which it recognises by the boot id.
+ * Returns true if lmdb rolls back to the last commit on the disk after this process is killed. This
+ * happens on Linux if the boot id cannot be read. Otherwise, lmdb rolls back only after a reboot,
+ * which it recognises by the boot id.
  */
 function rollsBackOnKill(): boolean {
   return process.platform === "linux" && bootId() === undefined;

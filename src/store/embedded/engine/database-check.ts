@@ -52,7 +52,7 @@ const MIN_PAGE_BYTES = 512;
 const MAX_PAGE_BYTES = 65_536;
 /**
  * Maximum number of bytes that may be missing at the end of an undamaged file. No transaction
- * allocates this number of bytes.
+ * allocates more bytes than this.
  */
 const MAX_MISSING_BYTES = 2n ** 40n;
 
@@ -75,8 +75,8 @@ interface CheckPorts {
 
 /**
  * Throws `internal` if the database is damaged, and `unavailable` or `disk_full` if lmdb could not
- * open it. A table that lmdb cannot read is only reported. After a clean stop, reads only two
- * pages.
+ * open it or the check was ended early. A table that lmdb cannot read is only reported. After a
+ * clean stop, reads only two pages.
  */
 export async function checkDatabase(path: string, ports: CheckPorts): Promise<void> {
   const folder = join(path, DATABASE_FOLDER);

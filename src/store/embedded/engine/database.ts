@@ -1,7 +1,8 @@
 // Opens an LMDB environment that has a data format and a single owner, and commits writes to it.
 // Every asynchronous write must go through `commit` or `persist` (puts that do not depend on reads)
-// or `transact` (a step that reads, decides and writes). For any other write, lmdb starts a
-// transaction by itself. If that transaction fails, lmdb rejects promises that nobody awaits.
+// or through `transact` or `commitStep` (a step that reads, decides and writes). For any other
+// write, lmdb starts a transaction by itself. If that transaction fails, lmdb rejects promises that
+// nobody awaits.
 
 import { dirname } from "node:path";
 import { type Database as LmdbTable, open, type RootDatabase } from "lmdb";

@@ -239,7 +239,7 @@ export class DiskSpace {
     }
   }
 
-  /** Appends zeros in a write transaction, so that LMDB cannot extend the file in the meantime. */
+  /** Appends zeros in a write transaction, so that LMDB cannot extend the file at the same time. */
   async #append(): Promise<void> {
     try {
       await this.#users?.runExclusively(() => {

@@ -1,5 +1,5 @@
 // Encodes and decodes the WAL records of events. The event `message.stored` has no such record.
-// Pure.
+// Keeps no state.
 //
 // Layout, little-endian:
 //

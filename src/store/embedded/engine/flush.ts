@@ -60,8 +60,8 @@ interface Flush {
 }
 
 /**
- * Returns the committed records, events and log changes that must be written. Includes the data of
- * a failed checkpoint.
+ * Returns the committed records, streams, log changes and events that must be written. Includes the
+ * data of a failed checkpoint.
  */
 export function startFlush({
   memtable,

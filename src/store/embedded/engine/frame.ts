@@ -5,7 +5,8 @@
 import { FRAME_HEADER_BYTES } from "./segment.ts";
 
 /**
- * Size of a buffer. Many frames share a buffer, because each buffer costs an object on the heap.
+ * Minimum size of a buffer. Many frames share a buffer, because each buffer costs an object on the
+ * heap.
  */
 const BUFFER_BYTES = 512 * 1024;
 const LENGTH_BYTES = 4;

@@ -1,4 +1,5 @@
-// Encodes and decodes a message's record: its value in the WAL and in the table `log`. Pure.
+// Encodes and decodes a message's record: its value in the WAL and in the table `log`. Keeps
+// no state.
 //
 // Layout of versions 1 to 5, little-endian. A log change (kind LOG_RECORD) and an event of the feed
 // (kind EVENT_RECORD) have different layouts after the first two bytes (see log-state.ts and

@@ -1,5 +1,5 @@
 // Loads the records of the WAL into memory after a restart: messages into the memtable, log changes
-// into `logs`, and events without a message into `events`.
+// into `logs`, and events that have a separate record into `events`.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { Message } from "../../../broker/model.ts";

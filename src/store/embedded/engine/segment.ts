@@ -1,5 +1,5 @@
-// Format of the WAL's segment files. A segment is a header, followed by frames. Pure, except that
-// `listSegments` reads the folder. All numbers are little-endian.
+// Format of the WAL's segment files. A segment is a header, followed by frames. Keeps no state. All
+// numbers are little-endian.
 //
 //   header    magic         u32
 //             version       u32

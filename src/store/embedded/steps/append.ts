@@ -210,7 +210,7 @@ export class Appends {
     return true;
   }
 
-  /** Resolves a retry of a command. If the command failed, appends the call again. */
+  /** Resolves a retry of a command. If the command failed, appends the message of the retry. */
   async #awaitCommand(call: PendingCall, first: PendingCommand): Promise<void> {
     const command = await first.outcome;
     if (command !== undefined) this.#answerRetry(call, first, command);

@@ -245,7 +245,7 @@ export class DedupeIndex {
     this.addToFilter(command);
     this.#pendingCommands.set(name, pending);
     void outcome.then(() => {
-      // Another command with the same clientMsgNo may have been accepted in the meantime.
+      // A later command with the same clientMsgNo may have replaced the entry.
       if (this.#pendingCommands.get(name) === pending) this.#pendingCommands.delete(name);
     });
   }

@@ -241,7 +241,7 @@ export class Imports implements Omit<ImportStore, "importPosition"> {
     const row = { number, head, counted, newestId };
     const flush = { channel, head, counted, newestId, log, dedupeOnly: [] };
     for (const puts of phases(this.#ports, { channels: [flush], ...NOTHING_ELSE }, false))
-      for (const _ of puts); // each step puts one row
+      for (const _ of puts); // the iteration puts the rows
     rows.putCounter();
     void tables.imported.put(key, [VERSION, head, newestMs]);
     putLastChangeId(tables, newestId);

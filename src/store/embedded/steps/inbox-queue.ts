@@ -156,8 +156,8 @@ export class InboxQueue {
   }
 
   /**
-   * Adds the changes of the steps to a new batch. Small steps that arrive in the meantime are added
-   * to `steps`, with at most `joinable` copies.
+   * Adds the changes of the steps to a new batch. Then moves small steps, with at most `joinable`
+   * copies in total, from the queue to `steps`, and adds their changes too.
    */
   async #decide(steps: InboxStep[], joinable: number): Promise<InboxBatch> {
     const { tables, clock, maxInbox } = this.#ports;

@@ -1,5 +1,5 @@
-// Keys and values of the command inbox tables. Pure. Numbers are big-endian, so that keys sort by
-// number. A command key is the key of a row in the table `commands`.
+// Keys and values of the command inbox tables. Numbers are big-endian, so that keys sort by number.
+// A command key is the key of a row in the table `commands`.
 //
 //   table           key                               value
 //   inboxes         uid size u16, uid                 version u8, last inboxSeq u48,

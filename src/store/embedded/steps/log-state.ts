@@ -117,8 +117,7 @@ export interface ProducerState {
 }
 
 /**
- * Factor applied to a log's time to live. The log expires when this multiple has passed since its
- * last stored use.
+ * Multiple of a log's time to live after which the log expires, counted from its last stored use.
  */
 const EXPIRY_WINDOWS = 1.25;
 /**
@@ -176,7 +175,7 @@ export function dueMs({ terms, usedMs }: LogState): number | undefined {
 export interface LogTime {
   /** Wall-clock time in Unix milliseconds. Compared with the fixed time at which a log expires. */
   readonly wallMs: number;
-  /** Unix milliseconds, unaffected by clock changes. Used for times to live. */
+  /** Unix milliseconds, unaffected by adjustments of the wall clock. Used for times to live. */
   readonly idleMs: number;
 }
 

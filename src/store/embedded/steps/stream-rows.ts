@@ -99,7 +99,7 @@ export class StreamRows {
       for (const scope of scopesOf(key))
         void tables.streamEnds.remove([scope, endedMs, number, messageSeq]);
     }
-    for (const _ of storedLogs.remove(log)); // each step removes a row
+    for (const _ of storedLogs.remove(log)); // the iteration removes the rows
     logs.forget(log);
     this.#snapshots.delete(log.number);
   }

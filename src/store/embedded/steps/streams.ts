@@ -50,7 +50,8 @@ import { type AppendTerms, NO_TERMS, type StreamCallPorts, StreamChanges } from 
 interface StreamPorts extends StreamCallPorts, StreamReadsPorts {
   readonly appends: Appends;
   /**
-   * Clock in Unix milliseconds, unaffected by clock changes. Measures the idle time of producers.
+   * Clock in Unix milliseconds that is not affected by adjustments of `clock`. It measures the idle
+   * time of producers.
    */
   readonly idleClock: Clock;
   readonly checkPermission: PermissionCheck;

@@ -189,7 +189,7 @@ function sweepOf(
       tables,
       () => {
         for (const { key } of expired) {
-          const stored = table.get(key); // the row may have been replaced in the meantime
+          const stored = table.get(key); // the row may have been replaced since it was read
           if (stored !== undefined && isExpired(stored, nowMs, key)) void table.remove(key);
         }
       },

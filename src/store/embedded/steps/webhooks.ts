@@ -70,8 +70,8 @@ export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
         },
         "reclaim",
       );
-      // The attempts and the lease are removed after the transaction, because calls in the meantime
-      // may have added attempts or renewed the lease.
+      // The attempts and the lease are removed after the transaction, because calls that run during
+      // the transaction may add attempts or acquire the lease.
       attemptsById.delete(id);
       leases.forget(webhookLeaseName(id));
       return existed;
