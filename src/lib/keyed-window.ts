@@ -20,7 +20,8 @@ export class KeyedWindow {
   readonly #max: number;
   readonly #maxWaiting: number;
   /**
-   * Assumed size of a task until its size is known. At most two such tasks run at the same time.
+   * Assumed size of a task until its size is known. At most two such tasks of a key run at the same
+   * time.
    */
   readonly #assumedSize: number;
   readonly #windows = new Map<string, TaskWindow>();

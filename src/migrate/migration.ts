@@ -140,7 +140,7 @@ export class Migration {
 
   /**
    * Throws `unavailable` if a migration started after `isPending` returned. Must be called after
-   * the first heartbeat, which prevents migrations.
+   * the first heartbeat, which prevents new migrations.
    */
   async assertNoneBegan(): Promise<void> {
     const { record, isMoving } = await this.#use(readMove);

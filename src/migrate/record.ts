@@ -30,7 +30,7 @@ export interface MoveProgress {
 export interface MoveRecord {
   readonly source: string;
   readonly isDone: boolean;
-  /** Current step, or the last step after the migration has ended. */
+  /** Current step, or the last step if the migration has ended. */
   readonly step: string;
   readonly rows: number;
   readonly total: number;

@@ -1,6 +1,6 @@
-// Turns any error into fields for the log. Other properties of an error are never copied, because
-// they may contain a password. For example, ioredis adds the arguments of the failed command, and
-// Node.js adds the text that could not be parsed as a URL.
+// Converts any error to the fields of `ErrorFields` for the log. Other properties of the error are
+// never copied, because they may contain a password. For example, ioredis adds the arguments of the
+// failed command, and Node.js adds the text that could not be parsed as a URL.
 
 import { withSourceLines } from "./source-lines.ts";
 

@@ -116,7 +116,7 @@ export class Wal {
   }
 
   /**
-   * Waits until all frames are on the disk. No frame may be written in the meantime. A failure is
+   * Waits until all frames are on the disk. No frame may be written during the wait. A failure is
    * permanent: the kernel drops pages that it failed to write, so a second fdatasync would succeed
    * although data is lost.
    */

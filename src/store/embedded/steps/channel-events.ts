@@ -4,7 +4,9 @@ import { type EventDraft, type EventFields, MAX_EVENT_UIDS } from "../../../brok
 import type { ChannelInfo } from "../../../broker/model.ts";
 import type { Emit } from "./event-outbox.ts";
 
-/** Flags of a channel and their names in events. `lua/channel_events.lua` uses the same names. */
+/**
+ * Flags of a channel and their names in events. `redis/lua/channel_events.lua` uses the same names.
+ */
 const FLAGS = [
   ["ban", "ban"],
   ["disband", "disband"],

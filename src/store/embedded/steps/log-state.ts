@@ -75,7 +75,7 @@ export function isCopy({ number }: ForkPoint): boolean {
   return number === COPIED;
 }
 
-/** Configuration with which a log was created. Logs with equal terms share one value. */
+/** Configuration with which a log was created. Logs may share one value (see `shareTerms`). */
 export interface LogTerms {
   readonly contentType: string;
   readonly ttlS: number | undefined;

@@ -379,7 +379,7 @@ export class OpenLogs {
         for (const flush of flushes) yield* rows.putFrames(flush);
       },
       *heads(): Generator<void> {
-        // Removed logs are put first, because a later log may have the same name.
+        // Rows of removed logs are removed first, because a later log may have the same name.
         for (const flush of flushes)
           if (flush.state.status === "removed") yield* rows.putHead(flush);
         for (const flush of flushes)

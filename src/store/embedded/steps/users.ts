@@ -130,7 +130,7 @@ function toDevice(uid: string, flag: DeviceFlag, stored: Stored): Device {
 
 export interface NewestLogins {
   get(uid: string, flag: DeviceFlag): NewestLogin | undefined;
-  /** Must be called inside `persist` or `transact`. */
+  /** Must be called inside a transaction. */
   put(uid: string, flag: DeviceFlag, login: NewestLogin, nowMs: number): void;
 }
 
