@@ -1,7 +1,7 @@
 // Tasks that run at the end of the current iteration of the event loop, like the callbacks of
 // `setImmediate`, or earlier in a long iteration (see `runOverdueTasks`). libuv may report the ends
-// of thousands of sockets in one iteration, which takes 10 µs per socket. State: the scheduled tasks
-// of the process.
+// of thousands of sockets in one iteration, which takes 10 µs per socket. State: the scheduled
+// tasks of the process.
 
 /** Time after which `runOverdueTasks` runs a task. */
 const MAX_WAIT_MS = 5;

@@ -1,4 +1,4 @@
-// The queue of calls that write to the WAL. The calls of one event-loop turn, or of a part of a long
+// The queue of calls that write to the WAL. The calls of one event-loop turn, or of part of a long
 // turn, form one batch (up to MAX_BATCH_CALLS calls and about MAX_BATCH_BYTES bytes), which is
 // written as one frame. With `durability = disk`, the next batch is written only after the previous
 // batch is on the disk. A call must never be committed before it is durable, and the order of calls
