@@ -1,5 +1,4 @@
-// Builds the facts for logs. `store/redis/library/logs.lua` describes the keys. Keeps no
-// state.
+// Builds the facts for logs. `store/redis/library/logs.lua` describes the keys. Keeps no state.
 
 import { framesIn, type LogOffset } from "../broker/log-frame.ts";
 import type { Arg } from "../redis/script.ts";
