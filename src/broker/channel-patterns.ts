@@ -25,7 +25,10 @@ export function parseChannelPattern(text: string): ChannelPattern | undefined {
   return { type: Number(type) as ChannelType, id, isPrefix }; // the expression allows only 1 and 2
 }
 
-/** Returns true if a pattern matches. The id of a personal channel is the other user's uid. */
+/**
+ * Returns true if any of the patterns matches the channel. The id of a personal channel is the
+ * other user's uid.
+ */
 export function matchesAny(patterns: readonly ChannelPattern[], channel: ChannelRef): boolean {
   return patterns.some(
     ({ type, id, isPrefix }) =>

@@ -29,8 +29,8 @@ export interface CommandAddress {
 }
 
 /**
- * Returns the recipients of a command. The command is not stored in a large group or with
- * `noPersist`.
+ * Returns the recipients of a command. A command is only pushed, and not stored, if its group is
+ * large or if `noPersist` is set.
  */
 export async function audienceOf(
   command: CommandAddress,

@@ -36,7 +36,7 @@ interface ConversationRange {
   readonly cursor: string | undefined;
   /**
    * Minimum `changedAtMs` of the listed conversations, in Unix milliseconds. If absent, all
-   * conversations are listed. If there is a cursor, the time of the first page applies.
+   * conversations are listed. If there is a cursor, the `sinceMs` of the first page applies.
    */
   readonly sinceMs?: number | undefined;
   readonly limit: number;

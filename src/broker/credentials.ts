@@ -67,7 +67,7 @@ export interface WrongFlag {
 interface WrongFlagPorts {
   readonly store: Pick<UserStore, "device">;
   /**
-   * True if the error message may name the token's flag, which is the case if the HTTP API needs no
+   * True if the error message may name the token's flag. Set only if the HTTP API needs no
    * credential (protected mode).
    */
   readonly isNamedToClient: boolean;

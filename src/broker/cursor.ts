@@ -85,7 +85,10 @@ export class Cursor<Item, Event> implements CursorPlace {
   #held: Event[] = [];
   /** True if the store must be read again, for example because an event was not held. */
   #missed = false;
-  /** Number of the latest read. The results of earlier reads are ignored. */
+  /**
+   * Increases when reading starts, pauses or ends. The result of a read that began at a lower value
+   * is ignored.
+   */
   #turn = 0;
 
   constructor(

@@ -44,7 +44,7 @@ export class EventDemandWatch {
     this.#ports = ports;
   }
 
-  /** True if the feed was on when it was last read. */
+  /** True if the feed was on when its switch was last read. */
   get isOn(): boolean {
     return this.#isOn;
   }
@@ -74,7 +74,7 @@ export class EventDemandWatch {
     return this.#reading;
   }
 
-  /** Stores that a reader has just requested these types. */
+  /** Records in the store that a reader has just requested these types. */
   async note(types: readonly string[]): Promise<void> {
     const { store, clock } = this.#ports;
     const nowMs = performance.now();

@@ -106,7 +106,10 @@ const PARTITIONS_AT_ONCE = 8;
 /** Number of rows after which a page ends, even if the filter has selected only a few of them. */
 const MAX_EXAMINED = 5000;
 const ROWS_PER_READ = 100;
-/** Maximum size of the content on one page. The first event is returned even if it is larger. */
+/**
+ * Maximum size of the content on one page of a partition. The first event is returned even if it is
+ * larger.
+ */
 const MAX_PAGE_BYTES = 4 * 1024 * 1024;
 const ID_DIGITS = 12;
 /** Maximum number of bytes of a stream's text that an event contains. */

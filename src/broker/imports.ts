@@ -260,7 +260,7 @@ export class Imports {
     return { count, throughSeq: next - 1, headSeq, headTimestampMs, checksum };
   }
 
-  /** Returns `done`, or `closed` if another call has changed the phase in the meantime. */
+  /** Returns `done` if the import is in `phase`, or `closed` if another call has changed it. */
   #outcome(phase: ImportPhase): ImportOutcome {
     return { kind: this.#phase === phase ? "done" : "closed" };
   }

@@ -1,4 +1,5 @@
-// Reads and acknowledges command inboxes for backends whose clients fetch commands over HTTP.
+// Reads and acknowledges the commands in inboxes, for backends whose clients fetch their commands
+// over HTTP.
 
 import { assertId } from "./ids.ts";
 import type { InboxCommand } from "./model.ts";

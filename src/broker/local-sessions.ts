@@ -53,7 +53,10 @@ export class LocalSessions {
     this.#deferred.delete(sessionId);
   }
 
-  /** Marks the next `count` sessions as unconfirmed. Starts again after the last session. */
+  /**
+   * Marks the next `count` sessions as unconfirmed. Stops after the last session. The next
+   * call then starts with the first session.
+   */
   confirmNextSoon(count: number): void {
     for (let remaining = count; remaining > 0; remaining--) {
       this.#cursor ??= this.#sessions.values(); // stays valid if `#sessions` changes

@@ -1,16 +1,16 @@
-// Names, buckets, frames and offsets of logs. Both stores and the readers of logs use these
-// functions, so that all stores keep the same bytes. Pure functions.
+// Names, buckets, frames and offsets of logs. The stores and the readers of logs use these
+// functions, so that all stores keep the same bytes. Keeps no state.
 //
 // The records of one append are one frame. Numbers are little-endian.
 //
 //   field    type         meaning
 //   size     u32          number of bytes of the body
 //   kind     u8           ONE_RECORD, SEVERAL_RECORDS, EVENT, TIMED_RECORDS or TIMED_TEXTS
-//   body     size bytes   the record; or the number of records (u32), the end of each record counted
-//                         from the start of the first one (u32 each), and the records; or an event
-//                         of a text stream (see stream-event.ts), which counts as one record; or
-//                         the time of an append to a channel's stream, in Unix milliseconds
-//                         (f64), followed by the body of SEVERAL_RECORDS
+//   body     size bytes   the record; or the number of records (u32), the end of each record
+//                         counted from the start of the first one (u32 each), and the records; or
+//                         an event of a text stream (see stream-event.ts), which counts as one
+//                         record; or the time of an append to a channel's stream, in Unix
+//                         milliseconds (f64), followed by the body of SEVERAL_RECORDS
 //   first    u32          number of records of the log before this frame
 //   check    u32          see `nextCheck`
 //

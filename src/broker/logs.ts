@@ -16,7 +16,7 @@ export interface Logs extends Pick<LogStore, "createLog" | "logHead" | "deleteLo
   /**
    * Appends in the same way as the store's `appendLog`. If earlier numbers of the append's producer
    * are missing, waits up to `GAP_WAIT_MS` for them, because a producer's requests can overtake
-   * each other. Does not wait if the limit on waiting appends is reached (`MAX_WAITING_PER_LOG`,
+   * each other. Does not wait if a limit on waiting appends is reached (`MAX_WAITING_PER_LOG`,
    * `MAX_WAITING_BYTES`).
    */
   append(name: LogName, append: LogAppend): Promise<LogAppendResult>;
@@ -48,8 +48,8 @@ const MAX_WAITING_BYTES = 16 * 1024 * 1024;
  */
 const MAX_WAITING_PER_LOG = 16;
 /**
- * Bearer that the cursors of all waiting appends share. It limits their share of the node's
- * readers.
+ * Bearer of the cursors of all waiting appends. Together, these cursors can use only a fraction
+ * of the readers that the node allows (see `reader-table.ts`).
  */
 const WAITING_APPENDS = "waiting appends";
 /** Number of bytes charged for each waiting append in addition to its records. */

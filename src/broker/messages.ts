@@ -257,7 +257,7 @@ export function createMessages(
       if (replacement === undefined) return { result: undefined, draft };
       return { result: undefined, draft: { ...draft, payload: replacement, sentPayload: payload } };
     } catch (error) {
-      // Another call with the same `clientMsgNo` may have passed the hook in the meantime.
+      // Another call with the same `clientMsgNo` may have passed the hook during this call.
       const result = await resultOfRetry(draft);
       if (result !== undefined) return { result, draft };
       throw error;
@@ -343,7 +343,7 @@ interface HookedDraft {
   readonly draft: MessageDraft;
 }
 
-/** A command whose recipients are known, or the result of a command that must not be stored. */
+/** A command with its recipients or the reason to refuse it, or the result of a retry. */
 type Resolution =
   | { readonly draft: MessageDraft; readonly audience: SendRefusal | Audience }
   | AppendResult;

@@ -34,7 +34,7 @@ export class OnlineSweep {
   #isClosed = false;
   /**
    * Nodes that were live at the last turn. `undefined` before the first turn, or if the feed was
-   * off.
+   * off at the last turn.
    */
   #nodes: ReadonlySet<string> | undefined;
   /** Users who were last checked before this time (Unix milliseconds) must be checked again. */

@@ -1182,7 +1182,7 @@ export type ClusterEvent =
     }
   | {
       /**
-       * `uid` became a member, and may have left in the meantime. The receiver reads the membership
+       * `uid` became a member, but may already have left again. The receiver reads the membership
        * from the store.
        */
       readonly kind: "addition";

@@ -29,7 +29,7 @@ interface ReaderTablePorts {
   readonly maxReadersPerUser: number;
 }
 
-/** Fraction of `maxReaders` that the readers of one bearer of a signed URL may use. */
+/** Fraction of `maxReaders` that all readers with the same `bearer` may use. */
 const BEARER_SHARE = 1 / 4;
 
 export class ReaderTable<R extends Reader> {

@@ -10,7 +10,7 @@ import {
 import { BrokerError } from "./errors.ts";
 import { type ChannelRef, PERSON_CHANNEL } from "./model.ts";
 
-/** Maximum number of patterns in a list. Each message is compared with all of them. */
+/** Maximum number of patterns in a list. Each message may be compared with all of them. */
 const MAX_PATTERNS = 100;
 
 /** Rights from one source. A list that is `undefined` restricts nothing. */

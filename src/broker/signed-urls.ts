@@ -51,7 +51,7 @@ export const MAX_EXPIRY_S = 604_800;
 const MAX_KEYS = 16;
 const SECRET_BYTES = 32;
 /**
- * Age above which the local copy of the keys is read again, because another node may have rotated
+ * Age of the local copy above which the keys are read again, because another node may have rotated
  * them.
  */
 const MAX_AGE_MS = 60_000;

@@ -1,9 +1,9 @@
 // Encodes the events of text streams as frame bodies, and converts them to the JSON messages that
-// log readers get. Pure functions. Numbers are little-endian.
+// log readers get. Keeps no state. Numbers are little-endian.
 //
 //   type          u8      index in TYPES, or CUSTOM
-//   flags         u8      HAS_ID, HAS_TIME, IS_HIDDEN; the upper 4 bits are the index in STATES of the
-//                         state of the stream after the event
+//   flags         u8      HAS_ID, HAS_TIME, IS_HIDDEN; the upper 4 bits are the index in STATES of
+//                         the state of the stream after the event
 //   timestampMs   f64
 //   detail        f64     only in a start or an end (see `StreamEvent`)
 //   customType    string  only if the type is CUSTOM

@@ -148,7 +148,10 @@ export class StreamView {
   }
 }
 
-/** Returns the number of bytes by which an event counts towards `ViewLimits.maxBytes`. */
+/**
+ * Returns the size of an event as viewers see it: the bytes of `data`, plus `NOTE_BYTES` if
+ * the event is a note. The size of a start or an end is 0.
+ */
 export function shownBytes(type: string, data: string): number {
   if (!isViewed({ type })) return 0;
   return Buffer.byteLength(data) + (type === STREAM_CONTENT ? 0 : NOTE_BYTES);
@@ -259,7 +262,7 @@ export class StreamFold {
     }
   }
 
-  /** Cuts off the text, and replaces all notes with a single note that reports the cut. */
+  /** Shortens the text, and replaces all notes with a single note that reports the cut. */
   #cut(content: string, { timestampMs }: FoldedEvent): void {
     const index = this.#nextIndex - 1;
     this.#text = cutText(this.#text + content);

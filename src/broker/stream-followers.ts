@@ -90,7 +90,7 @@ export function createStreamFollowers(ports: FollowerPorts): StreamFollowers {
       const feed = new StreamFeed(name, sink, store);
       const place = { source: sourceOf(name), topics: topicsOf(view, viewer), viewer };
       const cursor = new Cursor(place, feed, {
-        maxHeld: 0, // missed events are read again in merged form
+        maxHeld: 0, // events that are published during a read are read later
         onEnd: () => table.leave(cursor),
         onError: (error) =>
           ports.onError(error, "Could not read a stream for a client that follows it"),

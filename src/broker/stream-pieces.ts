@@ -14,8 +14,8 @@ import {
 } from "./model.ts";
 
 /**
- * Position of a reader that has all events below `index` and `textOffset` UTF-16 code units of
- * text.
+ * Position of a reader that has all events with an index below `index`. The text of these events
+ * has `textOffset` UTF-16 code units.
  */
 export interface StreamCursor {
   readonly index: number;

@@ -187,7 +187,7 @@ export class Unreached {
     return readSeqs;
   }
 
-  /** Returns the users except system accounts, which have no devices. */
+  /** Returns the users except system accounts, which never need a push notification. */
   #people(uids: readonly string[]): readonly string[] {
     return uids.filter((uid) => uid !== SYSTEM_UID && !this.#ports.isSystem(uid));
   }

@@ -107,8 +107,8 @@ export class Groups {
   }
 
   /**
-   * Removes an ended session from its groups, in several slices of time. Until then, deliveries to
-   * the session have no effect.
+   * Removes an ended session from its groups, in several slices of time. Deliveries to an ended
+   * session have no effect, even before the removal.
    */
   async leave(session: Session): Promise<void> {
     const slice = this.slice();

@@ -48,7 +48,7 @@ export async function pullInbox(
     if (session.ended !== undefined) return;
     if (page.length > 0) {
       pushPage(session, page, ports);
-      // The next page is read after the wait, because commands may be acknowledged in the meantime.
+      // The next page is read after the wait, because commands may be acknowledged during the wait.
       await session.readyForPage(ports.limits.maxUnreadBytes);
       if (session.ended !== undefined) return;
       inbox.hasMore = true;

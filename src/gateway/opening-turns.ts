@@ -1,5 +1,5 @@
-// Limits the logins that access the store at the same time, and the time that waiting logins take in
-// one turn of the event loop. Other clients' frames are handled between two turns.
+// Limits the logins that access the store at the same time, and the time that waiting logins take
+// in one turn of the event loop. Other clients' frames are handled between two turns.
 
 import { PacedSteps } from "../lib/paced-steps.ts";
 import { Semaphore } from "../lib/semaphore.ts";
@@ -7,8 +7,8 @@ import { Semaphore } from "../lib/semaphore.ts";
 /** Maximum number of short logins at the same time. */
 const MAX_OPENINGS = 128;
 /**
- * Maximum number of long logins at the same time. A login is long if its CONNECT, without the token,
- * has more than `SHORT_CONNECT_BYTES` bytes, because such a CONNECT usually has many resume points.
+ * Maximum number of long logins at the same time. A login is long if its CONNECT, without the
+ * token, has more than `SHORT_CONNECT_BYTES` bytes, because such a CONNECT usually has many resume points.
  */
 const MAX_LONG_OPENINGS = 24;
 const SHORT_CONNECT_BYTES = 512;

@@ -1,7 +1,7 @@
-// Turns a CONNECT into a live session, in two steps. `logIn` asks the connect hook, adds the session
-// to the hub, verifies the credential and stores the login. `join` subscribes to the session's
-// topics, reads its state, sends the CONNACK and then the missed messages. After each `await`, the
-// session may have ended. Nothing is sent to a session that has ended.
+// Turns a CONNECT into a live session, in two steps. `logIn` asks the connect hook, adds the
+// session to the hub, verifies the credential and stores the login. `join` subscribes to the
+// session's topics, reads its state, sends the CONNACK and then the missed messages. After each
+// `await`, the session may have ended. Nothing is sent to a session that has ended.
 
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
 import type { ConnectHook, Restrictions } from "../broker/hooks.ts";
@@ -396,7 +396,7 @@ function startAtResumePoints(
     if (!isGroup) {
       if (headSeq > lastSeq) personal.set(key, channel);
     } else if (backlog !== undefined) backlog.resume(headSeq);
-    // Without a backlog, the user was removed from the group in the meantime. The position is kept,
+    // Without a backlog, the user was removed from the group during the join. The position is kept,
     // because the user may become a member again.
     else session.rememberSeq(channel.id, { seq: lastSeq, isResumed: true });
   }

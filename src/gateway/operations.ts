@@ -1,6 +1,6 @@
 // The operation table: the cost and the handler of each operation that a connected client can
-// request. A handler replies, or throws a BrokerError, which is sent to the client with the
-// operation's ref.
+// request. A handler sends the operation's reply, if it has one. If a handler throws a BrokerError,
+// the error is sent to the client with the operation's ref.
 
 import type { Channels } from "../broker/channels.ts";
 import type { ClientEvents } from "../broker/client-events.ts";
@@ -377,7 +377,7 @@ function rowOf(operation: Operation): OperationRow<OperationKind> {
 }
 
 /**
- * Throws `unauthorized` if the session's user was logged out, banned or kicked after the request
+ * Throws `unauthorized` if the session was ended for one of the `KICK_REASONS` after the request
  * arrived. A lost connection does not matter, because the user still wants the message.
  */
 function requireNotKicked({ ended }: Session): void {
@@ -408,7 +408,7 @@ async function shareState(
     session.isForegroundStored = false;
     throw error;
   }
-  // A later call with another state may have failed in the meantime.
+  // A later call with another state may have failed during this call.
   session.isForegroundStored = session.isForeground === isForeground;
   session.reply({ kind: "state", ref });
 }

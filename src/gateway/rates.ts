@@ -251,8 +251,8 @@ export class ConnectionRate implements Rate {
   }
 
   /**
-   * Rechecks a frame that was charged before it had to wait. If other requests have left a debt in
-   * the meantime, the frame must be refused, and the milliseconds to wait are returned. Otherwise,
+   * Rechecks a frame that was charged before it had to wait. If other requests have left a debt
+   * since then, the frame must be refused, and the milliseconds to wait are returned. Otherwise,
    * returns 0.
    */
   recheck(bytes: number, nowMs: number): number {

@@ -46,7 +46,10 @@ export class SessionResync {
     this.#inbox = { metrics, limits, cluster, store: { readInbox } };
   }
 
-  /** Updates a user's sessions. All calls in the same event-loop turn share one read. */
+  /**
+   * Updates a user's sessions. The users of all calls in one event-loop turn are read in batches
+   * of `USERS_PER_READ`.
+   */
   updateUser(uid: string, sessionsOf: SessionsOf): void {
     for (const session of sessionsOf(uid)) noteLostCommands(session);
     this.#missed.set(uid, sessionsOf);
@@ -126,7 +129,7 @@ export class SessionResync {
     while (session.membershipsStale && session.ended === undefined) {
       session.membershipsStale = false;
       const groups = readable(session, await this.#groupsOf(session.uid));
-      // If a membership changed in the meantime, the result may be outdated and is read again.
+      // If a membership changed during the read, the result may be outdated and is read again.
       if (!session.membershipsStale) await this.#applyMemberships(session, groups);
     }
     // Must run in the same turn as the last check above, so that no change is missed between the
@@ -141,7 +144,7 @@ export class SessionResync {
     );
   }
 
-  /** Makes the session join and leave groups. Stops if a membership changes in the meantime. */
+  /** Makes the session join and leave groups. Stops early if a membership changes. */
   async #applyMemberships(session: Session, channelIds: readonly string[]): Promise<void> {
     const isOutdated = () => session.membershipsStale || session.ended !== undefined;
     const { groups, catchUps } = this.#ports;

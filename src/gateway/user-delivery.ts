@@ -1,5 +1,5 @@
-// Delivers to the sessions of individual users instead of a group: personal messages, messages for
-// only some members, events in personal channels, and conversation changes.
+// Delivers pushes to the sessions of individual users instead of a group: personal messages,
+// messages for only some members, events in personal channels, and conversation changes.
 
 import { type ChannelEvent, channelSeenBy, GROUP_CHANNEL, type Message } from "../broker/model.ts";
 import type { ClusterEvent } from "../broker/ports.ts";
@@ -99,7 +99,10 @@ export function deliverConversation(
   }
 }
 
-/** Returns a push that encodes the message once for all sessions that see the same channel. */
+/**
+ * Returns a push that its receivers share, so that the message is not encoded for each of them. All
+ * receivers must see the channel under the same id.
+ */
 export function messagePush(message: Message): DeferredPush {
   const frames = new SharedFrames();
   return (session) => pushMessage(session, message, frames);

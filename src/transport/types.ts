@@ -6,8 +6,8 @@ import type { BodyBudget } from "./http-body.ts";
 import type { SocketLimits } from "./socket-limits.ts";
 
 /**
- * One HTTP call. The address, `scheme` and `isProxied` must be read before the first `await`. All
- * other fields can be read at any time.
+ * One HTTP call. `remoteAddress`, `scheme` and `isProxied` must be read before the first `await`.
+ * All other fields can be read at any time.
  */
 export interface HttpRequest {
   readonly method: string;
@@ -150,7 +150,7 @@ export interface ConnectionHandler {
   drained(): void;
   /**
    * Called at the end of a turn if the peer has more than `lagBytes` unread bytes. Called again
-   * only if the number of unread bytes has fallen to half of `lagBytes` or less in the meantime.
+   * only if the number of unread bytes has since fallen to half of `lagBytes` or less.
    */
   lagging(): void;
   /**

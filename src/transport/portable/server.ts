@@ -44,7 +44,7 @@ const HEAD_MS = 10_000;
  */
 const KEEP_ALIVE_MS = 75_000;
 const TICK_MS = 1000;
-/** Maximum time within which a peer must reply to a close frame. */
+/** Time within which a peer must reply to a close frame. */
 const CLOSE_TIMEOUT_MS = 5000;
 
 const UPGRADE = {};
