@@ -29,8 +29,8 @@ export interface CommandAddress {
 }
 
 /**
- * Returns the recipients of a command. A command is only pushed, and not stored, if its group is
- * large or if `noPersist` is set.
+ * Returns the recipients of a command. A command is not stored if its group is large or if
+ * `noPersist` is true.
  */
 export async function audienceOf(
   command: CommandAddress,

@@ -426,7 +426,7 @@ function eventOf(partition: number, row: EventRow, data: EventData): FeedEvent {
  */
 function messageEventOf({ type, number, id, fields }: EventRow): EventPosition {
   if (type !== "message.unreached") return { number, id };
-  const place = fields?.event as readonly [number, number] | undefined; // as `unreached.ts` wrote it
+  const place = fields?.event as readonly [number, number] | undefined; // written by `unreached.ts`
   const [messageNumber = number, messageId = id] = place ?? [];
   return { number: messageNumber, id: messageId };
 }

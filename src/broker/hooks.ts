@@ -3,7 +3,7 @@
 import type { ChannelRef, DeviceFlag } from "./model.ts";
 import type { Rights } from "./rights.ts";
 
-/** A login or a refresh whose token is valid. */
+/** A login, a refresh or a stream request whose token is valid. */
 export interface ConnectAttempt {
   readonly uid: string;
   readonly token: string;

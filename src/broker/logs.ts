@@ -48,8 +48,8 @@ const MAX_WAITING_BYTES = 16 * 1024 * 1024;
  */
 const MAX_WAITING_PER_LOG = 16;
 /**
- * Bearer of the cursors of all waiting appends. Together, these cursors can use only a fraction
- * of the readers that the node allows (see `reader-table.ts`).
+ * Bearer of the cursors of all waiting appends. Together, these cursors can use only a fraction of
+ * the readers that the node allows (see `reader-table.ts`).
  */
 const WAITING_APPENDS = "waiting appends";
 /** Number of bytes charged for each waiting append in addition to its records. */

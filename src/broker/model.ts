@@ -199,7 +199,7 @@ export const MAX_CLIENT_EVENT_BYTES = 4096;
  *
  *     active       accepts events
  *     closed       ended by its producer
- *     cancelled    ended by a viewer, or by the forced start of another stream
+ *     cancelled    cancelled by its producer or a viewer, or by the forced start of another stream
  *     interrupted  ended because its producer sent no event for a configured time
  */
 export type StreamState = "active" | "closed" | "cancelled" | "interrupted";

@@ -40,8 +40,8 @@ export type Clock = () => number;
 
 /**
  * Devices, bans and states of users. A write to any part of the store is durable when its promise
- * resolves. It then survives `kill -9`, and also a power failure if the driver is configured for
- * that.
+ * resolves, unless the comment of its method says otherwise. It then survives `kill -9`, and also a
+ * power failure if the driver is configured for that.
  */
 export interface UserStore {
   device(uid: string, flag: DeviceFlag): Promise<Device | undefined>;
@@ -526,7 +526,10 @@ export interface StreamDraft {
   readonly data: string;
   /** Time set by the producer. `undefined` means the time at which the store accepts the event. */
   readonly timestampMs: number | undefined;
-  /** True if a start ends the channel's active stream as `cancelled`, in the same atomic step. */
+  /**
+   * True if a start ends, in the same atomic step, the channel's active stream that `streamEvent`
+   * started. The state of that stream becomes `cancelled`.
+   */
   readonly force: boolean;
   /**
    * Payload of the stream's message, used in place of the text. Set only for a start. If
@@ -551,7 +554,8 @@ export interface StreamDraft {
  * The outcome of a stream event. Only a call with the verdict `done` can have changed anything.
  *
  *     done     the event was applied, by this call or by an earlier one
- *     running  a start was refused, because another stream of the channel is active
+ *     running  a start was refused, because the channel has an active stream that `streamEvent`
+ *              started
  *     missing  the stream does not exist, or has ended (only for tool calls and custom events)
  *     closed   a start or content event was refused, because the stream has ended
  *     taken    a start was refused, because its clientMsgNo belongs to a plain message
@@ -1360,7 +1364,7 @@ export interface FailureCount {
   readonly retryAfterS: number;
 }
 
-/** Counts failed logins per key. All nodes share the counts. */
+/** Counts failed attempts per key. All nodes share the counts. */
 export interface Throttle {
   failures(key: string): Promise<FailureCount>;
   /**

@@ -163,7 +163,7 @@ class StreamFeed implements CursorFeed<ChannelEvent, ChannelEvent> {
 
   push(event: ChannelEvent): ReturnType<CursorFeed<ChannelEvent, ChannelEvent>["push"]> {
     const { stream } = event;
-    if (stream === undefined) return "next"; // cannot happen, because `onEvent` passes no such event
+    if (stream === undefined) return "next"; // cannot happen, as `onEvent` passes no such event
     this.position = cursorAfter(event, stream);
     const wantsMore = this.#sink.push(event);
     if (stream.state !== "active") return "ended";

@@ -2,11 +2,12 @@
 // Streams protocol. The log keeps each record as it was sent. Sessions and the history show the
 // event, which is derived again at each read. Pure functions.
 //
-//   record of a text stream                                          content
-//   {"type":"___…","data":"…","id":"…"} of content or a tool call    that event
-//   {"type":"text-delta","delta":"…"} of the AI SDK                  content
-//   {"type":"TEXT_MESSAGE_CONTENT","delta":"…"} of AG-UI             content
-//   other JSON                                                       a custom event of type `record`
+//   record                                                         event
+//   text in a stream that is not JSON                              content
+//   {"type":"___…","data":"…","id":"…"} of content or a tool call  that event
+//   {"type":"text-delta","delta":"…"} of the AI SDK                content
+//   {"type":"TEXT_MESSAGE_CONTENT","delta":"…"} of AG-UI           content
+//   other JSON                                                     custom event of type `record`
 
 import { isUtf8 } from "node:buffer";
 import { stringField } from "../lib/json-scan.ts";

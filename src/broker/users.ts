@@ -113,7 +113,7 @@ export function createUsers(ports: {
       await store.putDevice({ uid, flag, level, tokenHash: new Uint8Array() });
     }
     // The sessions are ended before the notification, which may be slow, so that a session that
-    // logs in meanwhile with a newer JWT, or without a token, is not ended.
+    // logs in during the notification with a newer JWT, or without a token, is not ended.
     await endSessions(
       uid,
       "logged_out",

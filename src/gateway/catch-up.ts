@@ -456,7 +456,7 @@ export class CatchUps {
     }
   }
 
-  /** Pushes the remaining streams. Meanwhile, keeps all events, so that no event is missed. */
+  /** Pushes the remaining streams. Keeps all events during the reads, so that none is missed. */
   async #readRemaining(backlog: Backlog): Promise<void> {
     backlog.keepAll();
     const active = backlog.isJoining ? await this.#activeStreams(backlog.session, [backlog]) : [];
@@ -469,8 +469,8 @@ export class CatchUps {
       await this.#ports.cluster.barrier();
       for (const snapshot of snapshots) if (snapshot !== undefined) remaining.push(snapshot);
       for (const name of names) isRead.add(streamName(name));
-      // During the reads, further streams may have ended, or a reply may have contained the state of
-      // a further stream. These streams must be read, too.
+      // During the reads, further streams may have ended, or a reply may have contained the state
+      // of a further stream. These streams must be read, too.
       names = backlog.unread.filter((name) => !isRead.has(streamName(name)));
     } while (names.length > 0);
     const streams = finish(backlog, active, remaining);

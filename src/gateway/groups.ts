@@ -24,7 +24,10 @@ import { type DeferredPush, type GroupPosition, publishFrames, type Session } fr
 import { SharedFrames } from "./shared-frames.ts";
 import { messagePush } from "./user-delivery.ts";
 
-/** Maximum time that work on one session's groups blocks the event loop before it yields. */
+/**
+ * Length of the first time slice of work on one session's groups. Later slices may be longer if the
+ * event loop is busy (see `TimeSlice`).
+ */
 const SLICE_MS = 0.5;
 const TOPICS_PER_CALL = 20;
 

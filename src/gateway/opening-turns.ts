@@ -8,7 +8,8 @@ import { Semaphore } from "../lib/semaphore.ts";
 const MAX_OPENINGS = 128;
 /**
  * Maximum number of long logins at the same time. A login is long if its CONNECT, without the
- * token, has more than `SHORT_CONNECT_BYTES` bytes, because such a CONNECT usually has many resume points.
+ * token, has more than `SHORT_CONNECT_BYTES` bytes, because such a CONNECT usually has many resume
+ * points.
  */
 const MAX_LONG_OPENINGS = 24;
 const SHORT_CONNECT_BYTES = 512;

@@ -54,8 +54,8 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
   #queue: Frame | Frame[] | undefined;
   #queuedBytes = 0;
   /**
-   * Close code, or 0 while the connection is open. Once it is set, nothing more is sent or
-   * received.
+   * Close code, or 0 while the connection is open. Once it is set, no more frames are queued
+   * or received.
    */
   #endCode = 0;
   #isSubscriber = false;

@@ -19,7 +19,7 @@ const CODING = 2;
 const CONNECTION = 3;
 /** Number of bytes around the name and value of each header: a colon, a space, CR and LF. */
 const LINE_BYTES = 4;
-/** Number of bytes of the request line of a POST without its target, and of the empty line. */
+/** Number of bytes of a POST request line without path and query, and of the empty line. */
 const FRAME_BYTES = "POST ? HTTP/1.1\r\n\r\n".length;
 const NONE = -1;
 /** Number of positions in a head at which `OrderedLookup` remembers the last header name. */

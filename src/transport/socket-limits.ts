@@ -217,8 +217,8 @@ export class SocketLimits {
   }
 
   /**
-   * Stops counting a client socket that is now authenticated or closed. Must be called once for each
-   * place that `enter` returned.
+   * Stops counting a client socket that is now authenticated or closed. Must be called once for
+   * each place that `enter` returned.
    */
   leave(place: Place): void {
     if (place === UNCOUNTED) return;
