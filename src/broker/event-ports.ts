@@ -56,7 +56,7 @@ export interface EventDraft {
 }
 
 /**
- * A position in a partition: number and id of the last event before it. Numbers count from 1
+ * A position in a partition: number and id of the last event before it. Numbers are assigned from 1
  * without gaps. Ids increase within a partition, and no two events have the same id. `EVENTS_START`
  * is the position before the first event.
  */

@@ -27,8 +27,8 @@ const SOURCE_ID = /^[1-9]\d{0,19}$/;
 const MAX_SOURCE_ID = 2n ** 64n - 1n;
 
 /**
- * Returns true if the text is a possible message id in decimal, on this server or on the server
- * from which the message was imported.
+ * Returns true if the text can be the decimal id of a message, on this server or on the server from
+ * which messages were imported.
  */
 export function isSourceId(text: string): boolean {
   return SOURCE_ID.test(text) && BigInt(text) <= MAX_SOURCE_ID;

@@ -1,8 +1,8 @@
 // Makes a session live in a group or in its user's personal channels after it connects, joins,
-// rejoins or lags. The steps are always the same: find the position, read from the store in pages
-// while arriving messages are held or left to the store, check that the user may still see each
-// page, push the held items, go live. Messages are pushed first. Events follow as fast as the
-// client reads.
+// rejoins or lags. For messages, the steps are always the same: find the position, read from the
+// store in pages while arriving messages are held or left to the store, check that the user may
+// still see each page, push the held items, go live. Messages are pushed first. Events follow as
+// fast as the client reads.
 
 import { BrokerError } from "../broker/errors.ts";
 import {

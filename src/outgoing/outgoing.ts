@@ -9,7 +9,7 @@ import type { CreateConnector } from "./connector.ts";
 interface OutgoingReply {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
-  /** The first `maxReplyBytes` of the body. */
+  /** The first `maxReplyBytes` bytes of the body. */
   readonly body: Buffer;
   /** True if the reply's body was longer than `maxReplyBytes`. */
   readonly isCut: boolean;

@@ -1,5 +1,5 @@
 // Signs outgoing requests according to Standard Webhooks: HMAC-SHA256 of the id, the time and the
-// body. `verifyWebhook` in the package jindou-server verifies them.
+// body. `verifyWebhook` in the package jindou-server verifies the signatures.
 
 import { createHmac } from "node:crypto";
 

@@ -113,7 +113,7 @@ export interface DriverRequest {
 export interface DriverResponse {
   /** Returns 4 or 16 bytes, or no bytes if the address is unknown. */
   getRemoteAddress(): ArrayBuffer;
-  /** Returns the address in the PROXY header in the same form. */
+  /** Returns the address in the PROXY header, in the form of `getRemoteAddress`. */
   getProxiedRemoteAddress(): ArrayBuffer;
   /** Runs `step`, and sends its writes together. */
   cork(step: () => void): unknown;
@@ -156,7 +156,10 @@ export interface DriverSocket<Data> {
   getTopics(): string[];
   /** Publishes to all other subscribers. */
   publish(topic: string, frame: Uint8Array | string, isBinary: boolean): unknown;
-  /** Sends a close frame. The close event happens before the method returns. */
+  /**
+   * Closes the connection, with a close frame on a WebSocket. The close event happens before the
+   * method returns.
+   */
   end(code: number, message: string): void;
   /**
    * Closes the connection without a close frame. The close event happens before the method returns.
