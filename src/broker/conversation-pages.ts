@@ -1,8 +1,8 @@
 // Divides a user's conversations into pages. Each page except the last has a cursor for the next
-// page, which contains the time of the first page. The conversations are sorted by their newest
-// message, newest first. Conversations that changed after the time of the first page are returned
-// last, in their new state. Therefore no conversation is missing, and only a conversation that
-// changed can be returned twice [decisions: Paging of conversations].
+// page. The cursor contains the time of the first page. The conversations are sorted by their
+// newest message, newest first. Conversations that changed after the time of the first page are
+// returned last, in their new state. Therefore no conversation is missing, and only a conversation
+// that changed can be returned twice [decisions: Paging of conversations].
 
 import { createHash } from "node:crypto";
 import { BrokerError } from "./errors.ts";

@@ -214,7 +214,8 @@ export class Imports {
   }
 
   /**
-   * Stores lines in order. Returns the result of each line once all lines are durable. Returns
+   * Stores lines in order. Consecutive lines of one kind are stored concurrently if they concern
+   * different objects. Returns the result of each line once all lines are durable. Returns
    * `undefined` if no import is open. May throw `unavailable`, `overloaded`, `disk_full` or
    * `too_late`. Some of the lines may then have been stored.
    */
