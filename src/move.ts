@@ -77,8 +77,8 @@ const ECHO_MS = 300;
 const FAILED = 1;
 
 /**
- * Handles signals. The first signal stops the migration after the current page. A later signal ends
- * the process.
+ * Returns a signal handler. The first signal stops the migration after the current page. A later
+ * signal ends the process.
  */
 function stopOnce(migration: Migration): () => void {
   let stoppedAtMs: number | undefined;

@@ -29,7 +29,8 @@ export type Reader<T> = (request: HttpRequest, adapt?: Adapt) => ReadResult<T>;
 export type Adapt = (body: unknown) => unknown;
 
 /**
- * A check that runs before the validation. Returns an error reply, or `undefined` if the body passes.
+ * A check that runs before the validation. Returns an error reply, or `undefined` if the body
+ * passes.
  */
 export type BodyCheck = (body: unknown) => HttpReply | undefined;
 
@@ -121,7 +122,7 @@ const MAX_IGNORED = 8;
 /** Matches field names that are safe in a header. Other names are only counted. */
 const HEADER_SAFE = /^[\w.-]{1,64}$/;
 
-/** The fields of an object schema. The value of a field that is not an object is `null`. */
+/** Fields of an object schema, by name. A field whose schema is not an object is `null`. */
 class Fields {
   readonly #lookup: OrderedLookup<Fields | null>;
 

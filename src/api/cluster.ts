@@ -74,9 +74,9 @@ function requireChoice(nodes: readonly NodeInfo[], uid: string): NodeChoice {
 }
 
 /**
- * Ignored differences from the lowest load and from the lowest number of sessions. A node's figures
- * may be up to two heartbeat intervals old, so they are inexact. `SESSIONS_TOLERANCE` is a fraction
- * of the lowest number of sessions, to which `SESSIONS_SLACK` sessions are added.
+ * Tolerances within which nodes are treated as equally loaded, because a node's figures may be up
+ * to two heartbeat intervals old. `LOAD_TOLERANCE` is added to the lowest load. The lowest number
+ * of sessions is increased by the fraction `SESSIONS_TOLERANCE` and by `SESSIONS_SLACK` sessions.
  */
 const LOAD_TOLERANCE = 0.1;
 const SESSIONS_TOLERANCE = 0.1;

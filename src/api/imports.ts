@@ -319,8 +319,8 @@ function refusedLine(line: number, { code, message }: Refusal): RefusedLine {
 type AnyLine = { readonly [Kind in LineKind]: Static<Lines[Kind]> }[LineKind];
 
 /**
- * Returns the reason why a name in the line cannot be used in later calls. The broker's limits count
- * UTF-16 units, but the patterns of the schemas count characters.
+ * Returns the reason why a name in the line cannot be used in later calls. The broker's limits
+ * count UTF-16 units, but the patterns of the schemas count characters.
  */
 function labelRefusal(line: AnyLine): Refusal | undefined {
   const ids = [

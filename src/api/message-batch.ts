@@ -81,8 +81,8 @@ export function createSendBatch(messages: Pick<Messages, "send">): (body: Body) 
 }
 
 /**
- * Sends the message to each user, and returns the users who were refused. Errors that concern the
- * message itself are thrown, as is any error that is not a BrokerError.
+ * Sends the message to each user, and returns the users to whom it could not be sent. Errors that
+ * concern the message itself are thrown, as is any error that is not a BrokerError.
  */
 async function sendToEach(
   messages: Pick<Messages, "send">,

@@ -1,5 +1,5 @@
 // Reads pages of messages for HTTP calls. A page can contain several megabytes. Therefore, at most
-// `PAGES_AT_ONCE` pages are read at once, and each page is serialised in slices of the event loop.
+// `PAGES_AT_ONCE` pages are read at once, and each page is serialised in short time slices.
 
 import { BrokerError } from "../broker/errors.ts";
 import type { Message } from "../broker/model.ts";

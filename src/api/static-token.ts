@@ -35,7 +35,7 @@ export class StaticToken {
   readonly #turns = new SlowTurns();
   #failuresEndAtMs = 0;
 
-  /** An empty `token` disables the static token, so that no static token is accepted. */
+  /** An empty `token` means that no static token is accepted. */
   constructor(token: string, limits: GuessLimits) {
     this.#hash = token === "" ? undefined : hashToken(token);
     this.#hasAccessTokenForm = hasAccessTokenForm(token);

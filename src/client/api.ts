@@ -419,7 +419,7 @@ export interface Client {
   history(channel: ChannelRef, options?: HistoryOptions | undefined): Promise<HistoryResult>;
   /**
    * Follows a stream, active or ended. Requests the stream from the server, unless the client
-   * already follows the stream or `target` is a stream that has ended.
+   * already follows the stream or `target` shows that the stream has ended.
    */
   stream(target: StreamTarget): LiveStream;
   /**

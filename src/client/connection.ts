@@ -92,7 +92,7 @@ export class Connection {
   #isConnectSent = false;
   #cause = "";
   /**
-   * Stops the current timer: the time limit for the login or for a pong, or the delay of a ping.
+   * Stops the current timer: the time limit for the login or a pong, or the delay before a ping.
    */
   #stopTimer: () => void;
   #pingMs = 0;

@@ -80,12 +80,9 @@ export class Connector {
   readonly #ports: ConnectorPorts;
   #status: Status = "connecting";
   #connection: Connection | undefined;
-  /**
-   * Number of reconnects since the last stable session, except reconnects after an attempt in which
-   * no socket opened.
-   */
+  /** Number of calls to `#reconnect` since the last stable session. */
   #failures = 0;
-  /** Number of attempts in which no socket opened, since the last open session. */
+  /** Number of sockets that were closed before they opened, since the last open session. */
   #refusals = 0;
   #openedAt = 0;
   #resumeLimit = MAX_RESUME_CHANNELS;

@@ -30,7 +30,7 @@ type RecordStreamErrorCode =
   | "stream_ended"
   | "stream_type";
 
-/** The server's code for a wrong token. The SDK reports it as `auth_failed`, like a refused login. */
+/** Server's code for a wrong token. The SDK reports it as `auth_failed`, like a refused login. */
 type WrongToken = "unauthorized";
 
 /** Code of a JindouError. `docs/sdk.md` explains each code. */

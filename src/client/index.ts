@@ -344,7 +344,7 @@ function createQueries(
   };
   /**
    * Returns the channel's newest seq. A repeated request with this seq does not affect messages
-   * that have arrived in the meantime.
+   * that arrive after the first attempt.
    */
   const headOf = async (channel: ChannelRef) => (await conversationOf(channel)).headSeq;
   return {

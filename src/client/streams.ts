@@ -41,7 +41,7 @@ const MAX_BUFFERED = 1000;
 const MAX_ENDS = 100;
 /**
  * Minimum time between two sweeps. A sweep resyncs the streams that were silent since the previous
- * sweep. With jitter, this is 30 to 75 s after the last event of the stream.
+ * sweep. With jitter, a stream is resynced 30 to 75 s after its last event.
  */
 const SWEEP_MS = 30_000;
 

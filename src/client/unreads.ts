@@ -1,8 +1,8 @@
 // Unread counts, for the `unread` event. Owns the last known state of each conversation. The client
 // counts live messages itself, so that the server does no work per member for each message. When a
 // message arrives in an unknown conversation, the client reads the conversation. After a reconnect,
-// it reads the conversations that changed in the meantime. Does nothing while there is no handler
-// for `unread`.
+// it reads the conversations that changed while it was offline. Does nothing while there is no
+// handler for `unread`.
 
 import {
   type ChannelKey,
@@ -36,8 +36,8 @@ interface Entry {
   isTouched: boolean;
   isReading: boolean;
   /**
-   * Counter that each change to this entry increments, and each reason to read the conversation
-   * again.
+   * Counter that is incremented by each change to this entry and by each reason to read the
+   * conversation again.
    */
   version: number;
 }
@@ -45,7 +45,7 @@ interface Entry {
 const MAX_CHANNELS = 10_000;
 const PAGE_SIZE = 500;
 /**
- * Length of the period before the time of `#sinceId` whose changes are listed again, because a
+ * Number of milliseconds before the time of `#sinceId` from which changes are listed, because a
  * store may make changes visible out of time order.
  */
 const MARGIN_MS = 5000;

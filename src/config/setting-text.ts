@@ -1,6 +1,6 @@
 // Cleans and checks the text of settings, from all sources [decisions: Text from the environment].
-// Also rejects paths that are URLs or Windows paths, or that contain `~`, `$`, `%` or `{{`, because
-// these are not expanded. Contains only pure functions.
+// Also rejects paths that are URLs, that are Windows paths on another system, or that contain `~`,
+// `$`, `%` or `{{`, because these are not expanded. Contains only pure functions.
 
 import { sep } from "node:path";
 import { encodingFault, quotesFault, textFault, trimFile } from "../lib/text-faults.ts";

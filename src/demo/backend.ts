@@ -9,7 +9,7 @@ export const EXPIRE_S = 3600;
 const GROUP = 2;
 const WORD_MS = 100;
 
-/** Calls the API. The call completes even if the page is closed in the meantime. */
+/** Calls the API. The call completes even if the page is closed before the reply. */
 async function post(path: string, body: object): Promise<{ stream?: { state: string } }> {
   const response = await fetch(path, {
     method: "POST",

@@ -38,7 +38,7 @@ export class Device {
   status: Status = "connecting";
   isPeerOnline = false;
   kicked: ClientEvents["kicked"] | undefined;
-  /** The last error that is not the result of a call. Empty while the device is online. */
+  /** Message of the last `error` event. Cleared when the device goes online. */
   problem = "";
 
   constructor(

@@ -162,7 +162,7 @@ function createLimits({ config, logger, metrics }: Node): SocketLimits {
 }
 
 /**
- * Creates the budget of `api.listen` and `api.compatListen`, and a second budget for a separate
+ * Creates the body budget of `api.listen` and `api.compatListen`, and a second one for a separate
  * `client.listen`, so that clients cannot use up the backends' memory. If `client.listen` equals
  * `api.listen`, clients and backends share the first budget.
  */

@@ -1,6 +1,6 @@
 // Notifies lanes (see `lane.ts`) that wait for events of the feed. One read of a partition serves
-// the idle lanes of all endpoints, and wakes only the lanes that deliver one of the new events.
-// State: the waiting lanes.
+// the idle lanes of all endpoints. If no event is missing, it wakes only the lanes that deliver one
+// of the new events. State: the waiting lanes.
 
 import {
   EVENT_PARTITIONS,

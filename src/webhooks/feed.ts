@@ -8,7 +8,10 @@ import type { ChannelFilter } from "../broker/webhook-ports.ts";
 import { encodeEvent, type WebhookEvent } from "./formats.ts";
 import { type FeedPage, MAX_BODY_BYTES, type PlacedEvent } from "./lane.ts";
 
-/** Maximum number of pages per call. It limits how long a call that selects few events can take. */
+/**
+ * Maximum number of pages per call with a finite `limit`, so that a call that selects few events
+ * does not take too long.
+ */
 const MAX_PAGES = 10;
 
 /** Criteria for the events to read from a partition. */

@@ -65,8 +65,8 @@ interface RunnerPorts {
   /** Sends a signed request and records the attempt. Never rejects. */
   deliver(endpoint: Endpoint, delivery: Delivery): Promise<Outcome>;
   /**
-   * Disables the endpoint and stores the reason. Has no effect if the endpoint was disabled,
-   * enabled again, or given a different URL or secret in the meantime.
+   * Disables the endpoint and stores the reason. Has no effect if the endpoint is already disabled,
+   * or was enabled again or given a different URL or secret after `endpoint` was read.
    */
   disable(endpoint: Endpoint, reason: string): Promise<void>;
   /** Removes a replay that has ended. Rejects if the replay was not removed. */

@@ -96,8 +96,8 @@ function parseChannelPath(segments: readonly string[], urlPath: string): ParsedP
 
 /**
  * Returns the stream that the path names for the user `uid`. Returns an error reply if the path
- * names only one user of a personal channel and `uid` is `undefined`, or if `uid` is not a user of
- * the channel.
+ * names only one user of a personal channel and `uid` is `undefined`, or if the path names both
+ * users and `uid` is neither of them.
  */
 export function viewStream(
   { type, ids, clientMsgNo }: ChannelTarget,

@@ -279,7 +279,7 @@ function headReply(head: LogHead | "missing" | "deleted"): HttpReply {
 
 /**
  * Returns the reply with a batch of frames. A reply to a read from the tail must not be cached,
- * because the tail moves, but the URL stays the same.
+ * because the tail moves while the URL stays the same.
  */
 function batchReply(
   batch: LogBatch,

@@ -275,7 +275,7 @@ interface ListContent {
 /**
  * Returns conversations as JSON. While a stream is active, no version in the reply is higher than
  * the time of the stream's message, so that the next call returns the stream with the text that was
- * added in the meantime.
+ * added between the two calls.
  */
 async function writeList(
   messages: Pick<Messages, "history">,

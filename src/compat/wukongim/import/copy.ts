@@ -27,8 +27,8 @@ const MAX_COMPARED = 9000;
 /** Remaining lifetime in seconds below which a message may be removed while it is compared. */
 const EXPIRING_S = 300;
 /**
- * Error code of a line that conflicts with the data of the node, such as the seq of another
- * message.
+ * Error code of a line that conflicts with the data of the node, for example of a message whose seq
+ * belongs to another message.
  */
 const CONFLICT = "import_conflict";
 const EXAMPLES = 5;
