@@ -38,7 +38,7 @@ export class Device {
   status: Status = "connecting";
   isPeerOnline = false;
   kicked: ClientEvents["kicked"] | undefined;
-  /** Message of the last `error` event. Cleared when the device goes online. */
+  /** Last error reported while the network was not cut. Cleared when the device goes online. */
   problem = "";
 
   constructor(

@@ -1,6 +1,6 @@
 // Replies that follow a log with server-sent events [PROTOCOL.md 5.8]. Each batch of frames is sent
-// as one `data` event, followed immediately by a `control` event. While the send buffer of a
-// connection is full, the cursor of its feed is paused.
+// as one `data` event (none if it has no records), followed immediately by a `control` event. While
+// the send buffer of a connection is full, the cursor of its feed is paused.
 
 import type { CursorEnd } from "../../broker/cursor.ts";
 import type { CursorTarget, LogBatch, LogCursors } from "../../broker/log-cursors.ts";

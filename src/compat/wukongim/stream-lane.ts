@@ -75,7 +75,7 @@ export function isMessageStream({ startId }: Pick<StreamSnapshot, "startId">): b
 
 /**
  * Returns the stream of an imported message as if `/message/event` had written and closed it, or
- * `undefined` if the message was not a stream. The import has put the stream's text into the
+ * `undefined` if the message had no stream with text. The import has put the stream's text into the
  * payload.
  */
 export function importedStream(message: Message): StreamSnapshot | undefined {

@@ -1,7 +1,7 @@
 // JSON-RPC 2.0 over a WebSocket, server side, in two forms: the extended form, which a client
 // selects with `protocol` in connect, and a plain form for all other clients (view.ts). The gateway
 // replies to each request once, and limits the number of open requests. The responses to a batch
-// are collected and sent together.
+// are collected and sent in lists (batch.ts).
 
 import type { ErrorCode } from "../../broker/errors.ts";
 import { fieldText } from "../../lib/json-field.ts";
