@@ -69,7 +69,7 @@ const goneMessage = {
   gone,
 };
 
-/** Fields of an event with a page of users. */
+/** Fields of an event that contains one page of the users who need a push for a message. */
 const page = {
   uids,
   page: count("Position of this event among the message's events, starting at 1"),

@@ -332,8 +332,8 @@ function createQueries(
     for (const read of reads) if (read.id === id && read.type === type) reads.delete(read);
   };
   /**
-   * If the request has waited for a connection or is repeated, it does not move the read position
-   * back, because another device may have read more in the meantime.
+   * Marks messages as read. If the request has waited for a connection or is repeated, it does not
+   * move the read position back, because another device may have read more messages since then.
    */
   const markRead = async (channel: ChannelRef, seq: number): Promise<ConversationView> => {
     const read = checkedChannel(channel);

@@ -34,7 +34,10 @@ export class Calls {
     this.#limits = limits;
   }
 
-  /** Sends a request. `repeat` sends it if it has waited for a connection or was sent before. */
+  /**
+   * Sends a request. If the request has waited for a connection or was sent before, calls `repeat`
+   * instead.
+   */
   readonly call = async <K extends RequestKind>(
     request: Request<K>,
     seen?: (reply: ReplyTo<K>) => void,

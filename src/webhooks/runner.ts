@@ -40,7 +40,7 @@ const MAX_SLEEP_MS = 5000;
 const LIVE = "live";
 /** Number of undelivered gaps at which all other events wait until a gap is delivered. */
 const MAX_GAPS = 64;
-/** Used in place of a partition in the name of the state that announces gaps. */
+/** Used in place of a partition in the name of the state of the lane that announces gaps. */
 const GAPS = "gaps";
 
 /** An attempt to send a batch, with the formatted request. */
@@ -780,7 +780,7 @@ const NO_EVENTS: FeedPage = {
 
 /**
  * Returns the name of a state. `delivery` is `LIVE` or the id of a replay. `key` is a partition, or
- * `GAPS` for the state that announces gaps.
+ * `GAPS` for the lane that announces gaps.
  */
 function stateName(delivery: string, key: number | string): string {
   return `${delivery}/${key}`;

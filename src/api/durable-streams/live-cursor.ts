@@ -1,5 +1,5 @@
 // Creates Stream-Cursor header values. They let a CDN use one reply for all readers that wait at
-// the same time, and change the URL of the next wait [PROTOCOL.md 8.1].
+// the same time. A reader sends the value in the URL of its next wait [PROTOCOL.md 8.1].
 
 const EPOCH_MS = Date.UTC(2024, 9, 9);
 const INTERVAL_MS = 20_000;

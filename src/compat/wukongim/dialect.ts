@@ -210,7 +210,10 @@ function withOwnBody(row: ApiRoute): ApiRoute {
 /** Values of absent flags. `disband` is not listed because it cannot be undone. */
 const NO_FLAGS = { ban: 0, send_ban: 0, allow_stranger: 0, large: 0 } as const;
 
-/** Statuses in the body of a reply that refuses an account's token. The HTTP status is 200. */
+/**
+ * Status in the body of the reply to `/user/token` if the account is banned or disbanded. The HTTP
+ * status is 200.
+ */
 const ACCOUNT_STATUS = { banned: 19, disbanded: 24 } as const;
 
 function tokenRow(

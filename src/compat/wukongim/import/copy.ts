@@ -120,7 +120,7 @@ class Copy {
   readonly #lines: Lines;
   readonly #users = new Set<string>();
   readonly #groups = new Map<string, Group>();
-  /** Uids with a record of a personal channel. The value is true if the account is banned. */
+  /** Users who have a channel record, by uid. The value is true if the user is banned. */
   readonly #accounts = new Map<string, boolean>();
   readonly #flags = new Map<string, Flags>();
   readonly #deletions = new Map<string, number>();
