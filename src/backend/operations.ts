@@ -209,7 +209,7 @@ export type ChannelState = {
   readonly blacklist_count: number;
   /** Number of users on the whitelist */
   readonly whitelist_count: number;
-  /** Sequence number of a group's newest message; 0 if the group has no message */
+  /** Sequence number of a group's newest message; 0 for a personal channel or a group without messages */
   readonly last_message_seq: number;
 };
 
@@ -303,7 +303,7 @@ export type SendRequest = {
   readonly stream_no?: string | undefined;
   /** Seconds until the message is removed from history. 0 or absent means never */
   readonly expire?: number | undefined;
-  /** Restricts the recipients. Only for commands. An empty list means no restriction */
+  /** Restricts the recipients to these users. Only for commands. An empty list means no restriction */
   readonly subscribers?: readonly string[] | undefined;
   /** Label stored with the message */
   readonly tag_key?: string | undefined;
@@ -716,7 +716,7 @@ export type ChannelMembersAddedEvent = {
   };
 };
 
-/** Written when users lost a kind of membership. A call with more than 500 users produces several events */
+/** Written when users lost their permanent or temporary membership. A call with more than 500 users produces several events */
 export type ChannelMembersRemovedEvent = {
   /** Unique id of the event */
   readonly id: string;
@@ -800,7 +800,7 @@ export type UserTokenChangedEvent = {
   };
 };
 
-/** Written when the server ended a user's session */
+/** Written when the server ended a user's session with the reason `kicked`, `token_changed`, `logged_out` or `banned` */
 export type SessionKickedEvent = {
   /** Unique id of the event */
   readonly id: string;
@@ -1097,7 +1097,7 @@ export type CommandExpiredEvent = {
   readonly data: {
     /** User id */
     readonly uid: string;
-    /** Commands */
+    /** Ids of the expired commands */
     readonly command_ids: readonly number[];
   };
 };
@@ -1217,7 +1217,7 @@ export type WebhookRequest = {
     | {
         /** 1 personal channel, 2 group channel */
         readonly type?: ChannelType | undefined;
-        /** Prefix of the channel id. For a personal channel, the uid of either user may have this prefix */
+        /** Prefix of the channel id. A personal channel matches if the uid of either user begins with it */
         readonly prefix?: string | undefined;
       }
     | undefined;
@@ -1228,7 +1228,7 @@ export type WebhookRequest = {
     | {
         /** Maximum number of events in a request. With 1, the event itself is the body */
         readonly max?: number | undefined;
-        /** Milliseconds for which an event waits for further events */
+        /** Maximum time for which an event waits for further events, in milliseconds */
         readonly waitMs?: number | undefined;
       }
     | undefined;
@@ -1272,7 +1272,7 @@ export type Webhook = {
   readonly channels: {
     /** 1 personal channel, 2 group channel */
     readonly type?: ChannelType | undefined;
-    /** Prefix of the channel id. For a personal channel, the uid of either user may have this prefix */
+    /** Prefix of the channel id. A personal channel matches if the uid of either user begins with it */
     readonly prefix?: string | undefined;
   };
   /** Format of the request bodies */
@@ -1281,7 +1281,7 @@ export type Webhook = {
   readonly batch: {
     /** Maximum number of events in a request. With 1, the event itself is the body */
     readonly max: number;
-    /** Milliseconds for which an event waits for further events */
+    /** Maximum time for which an event waits for further events, in milliseconds */
     readonly waitMs: number;
   };
   /** channel: events of a channel arrive in order. none: a request that is being retried does not delay later requests */
@@ -1311,7 +1311,7 @@ export type WebhookChange = {
     | {
         /** 1 personal channel, 2 group channel */
         readonly type?: ChannelType | undefined;
-        /** Prefix of the channel id. For a personal channel, the uid of either user may have this prefix */
+        /** Prefix of the channel id. A personal channel matches if the uid of either user begins with it */
         readonly prefix?: string | undefined;
       }
     | undefined;
@@ -1322,7 +1322,7 @@ export type WebhookChange = {
     | {
         /** Maximum number of events in a request. With 1, the event itself is the body */
         readonly max?: number | undefined;
-        /** Milliseconds for which an event waits for further events */
+        /** Maximum time for which an event waits for further events, in milliseconds */
         readonly waitMs?: number | undefined;
       }
     | undefined;
@@ -1592,7 +1592,7 @@ export type Varz = {
   readonly connections: number;
   /** Number of sessions */
   readonly sessions: number;
-  /** Number of pushes to sessions since the start */
+  /** Number of deliveries of messages to sessions since the start */
   readonly out_msgs: number;
   /** Resident memory in bytes */
   readonly mem: number;
@@ -1686,7 +1686,7 @@ export type Import = {
         readonly head_timestamp: number;
         /** Last sequence number that `count` and `checksum` include. They include at most 10000 messages */
         readonly through_seq: number;
-        /** Number of messages in the range */
+        /** Number of messages that `checksum` includes */
         readonly count: number;
         /** SHA-256 of the messages, in hexadecimal */
         readonly checksum: string;
@@ -2037,7 +2037,7 @@ export type DeleteConversationRequest = {
   readonly channel_id: string;
   /** 1 personal channel, 2 group channel */
   readonly channel_type: ChannelType;
-  /** Hides only messages up to this message_seq, so that a retry does not hide a message that arrived in the meantime. 0 or absent means all messages */
+  /** Hides only messages up to this message_seq, so that a retry does not hide a message that arrived after the first call. 0 or absent means all messages */
   readonly message_seq?: number | undefined;
 };
 
@@ -2072,17 +2072,17 @@ export interface Operations {
   removeAllSubscribers(body: ChannelTarget): Promise<Status>;
   /** Disbands a group permanently */
   deleteChannel(body: ChannelTarget): Promise<Status>;
-  /** Adds users to the blacklist, the users who may not send to the channel */
+  /** Adds users to the blacklist, which lists the users who may not send to the channel */
   addToBlacklist(body: ListRequest): Promise<Status>;
-  /** Replaces the blacklist, the users who may not send to the channel */
+  /** Replaces the blacklist, which lists the users who may not send to the channel */
   setBlacklist(body: ListSetRequest): Promise<Status>;
   /** Removes users from the blacklist. Users who are not on it are ignored */
   removeFromBlacklist(body: ListRequest): Promise<Status>;
   /** Removes all users from the blacklist */
   clearBlacklist(body: ChannelTarget): Promise<Status>;
-  /** Adds users to the whitelist, the only users who may send to a group, unless the list is empty */
+  /** Adds users to the whitelist, which, unless it is empty, lists the only users who may send to a group */
   addToWhitelist(body: ListRequest): Promise<Status>;
-  /** Replaces the whitelist, the only users who may send to a group, unless the list is empty */
+  /** Replaces the whitelist, which, unless it is empty, lists the only users who may send to a group */
   setWhitelist(body: ListSetRequest): Promise<Status>;
   /** Removes users from the whitelist. Users who are not on it are ignored */
   removeFromWhitelist(body: ListRequest): Promise<Status>;
@@ -2243,7 +2243,7 @@ export interface Operations {
       readonly id: string;
     },
   ): Promise<WebhookReplayStarted>;
-  /** Adds a secret. Until the overlap ends, events are signed with the earlier secrets too */
+  /** Adds a secret. Until the overlap ends, requests are signed with the earlier secrets too */
   rotateWebhookSecret(
     body: WebhookRotation,
     query: {
@@ -2384,7 +2384,7 @@ export interface Operations {
   clearUnread(body: ConversationRequest): Promise<Status>;
   /** Sets the number of unread messages of a conversation */
   setUnread(body: SetUnreadRequest): Promise<Status>;
-  /** Hides a conversation and its messages until a new message arrives */
+  /** Hides a conversation until a new message arrives, and hides its messages permanently */
   deleteConversation(body: DeleteConversationRequest): Promise<Status>;
 }
 
