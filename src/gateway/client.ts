@@ -90,6 +90,10 @@ export class Client implements ConnectionHandler {
   readonly #context: ClientContext;
   readonly #rate: ConnectionRate;
   #admission: Admission | undefined;
+  /**
+   * `greeting` until a CONNECT arrives, `opening` while the login runs, `open` after the login was
+   * accepted. While `open`, operations run, even those that arrive before the CONNACK is sent.
+   */
   #status: "greeting" | "opening" | "open" | "closed" = "greeting";
   #session: Session | undefined;
   #inFlight = 0;
@@ -232,6 +236,7 @@ export class Client implements ConnectionHandler {
    */
   #receiveConnect(codec: Codec, data: Uint8Array, isText: boolean, nowMs: number): void {
     const { greetings, rates } = this.#context.opening;
+    // Small frames are free.
     const networkWaitMs = greetings.take(this.#connection.remoteAddress, data.length, nowMs);
     if (networkWaitMs > 0) {
       this.#error(0, "rate_limited", { waitMs: networkWaitMs });
@@ -430,7 +435,7 @@ export class Client implements ConnectionHandler {
     if (record === undefined) return;
     session.record = undefined;
     const { rates, directory } = this.#context.opening;
-    rates.leave(record.uid, now());
+    rates.removeSession(record.uid, now());
     this.#metrics().sessionClosed(record.flag);
     try {
       await directory.remove(record, cause);

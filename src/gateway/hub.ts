@@ -74,8 +74,8 @@ export class Hub {
   }
 
   /**
-   * Adds a session. Personal messages and commands for the session then wait until it has caught
-   * up.
+   * Adds a session, with a personal backlog that holds messages and an inbox that holds commands
+   * until the session has caught up.
    */
   enter(session: Session): void {
     this.#ports.catchUps.enter(session);
@@ -85,7 +85,10 @@ export class Hub {
     this.#byUid.set(session.uid, existing.concat(session));
   }
 
-  /** Subscribes to the user's topic. Returns the same result as `Cluster.subscribe`. */
+  /**
+   * Subscribes to the user's topic. Events may reach the hub later than the result (see
+   * `Cluster.subscribe`).
+   */
   subscribe({ ended, uid }: Session): MaybePromise<boolean> {
     return ended !== undefined || this.#ports.cluster.subscribe(userTopic(uid));
   }

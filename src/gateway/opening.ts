@@ -39,6 +39,7 @@ import type { Groups } from "./groups.ts";
 import type { Hub } from "./hub.ts";
 import { type InboxPorts, pullInbox } from "./inbox.ts";
 import { endsMissedSince, lackedEnds, readMissedEnds } from "./missed-ends.ts";
+import type { OpeningTurns } from "./opening-turns.ts";
 import {
   CONNECT_WORK,
   type ConnectionRate,
@@ -98,11 +99,8 @@ export interface OpeningContext extends LivePorts {
   readonly greetings: GreetingBytes;
   readonly metrics: LivePorts["metrics"] & Pick<GatewayMetrics, "sessionOpened" | "worked">;
   readonly expiry: Pick<CredentialExpiry, "start" | "stop" | "expiresInS">;
-  /**
-   * Runs a step when a slot is free, so that connects do not all access the store at once. `bytes`
-   * is the size of the CONNECT without its token.
-   */
-  inTurn<T>(bytes: number, step: () => Promise<T>): Promise<T>;
+  /** Limits the logins that access the store at the same time. */
+  readonly openings: Pick<OpeningTurns, "run">;
   nextSessionId(): string;
 }
 
@@ -113,6 +111,7 @@ export interface OpeningContext extends LivePorts {
  */
 const LATELY_MS = 10_000;
 const NO_ENDS: readonly StreamEnd[] = [];
+const NOTHING_TO_RESUME: Resume = { personal: [], results: [] };
 
 type OpenLogin = Extract<OpenResult, { readonly kind: "open" }>;
 
@@ -127,16 +126,30 @@ interface ResumeOutcome {
   readonly result: ResumeResult;
 }
 
-interface JoinPlan extends Pick<JoinState, "commands" | "streamKeys"> {
-  readonly groups: number;
+interface PlanRequest {
+  /** Ids of the groups that the login returned. */
+  readonly candidates: readonly string[];
+  readonly points: readonly ResumePoint[];
+  /** See `endsMissedSince`. */
+  readonly endsSinceMs: number | undefined;
+}
+
+/** The state of a session's user and channels, read after the session has subscribed. */
+interface JoinReads {
+  readonly state: JoinState;
+  /** Seqs of the resume points whose channels the session may read. */
+  readonly seqsOf: ReadonlyMap<ResumePoint, ResumeSeqs | undefined>;
+  readonly ends: readonly StreamEnd[];
+}
+
+interface Resume {
+  /** Personal channels in which the client lacks messages. */
   readonly personal: readonly ChannelRef[];
   readonly results: readonly ResumeResult[];
 }
 
-interface PlanRequest {
-  readonly candidates: readonly string[];
-  readonly points: readonly ResumePoint[];
-  readonly endsSinceMs: number | undefined;
+interface JoinPlan extends Resume, Pick<JoinState, "commands" | "streamKeys"> {
+  readonly groupCount: number;
 }
 
 export function createSession(
@@ -166,7 +179,7 @@ export async function logIn(opening: Opening, context: OpeningContext): Promise<
     session.restrictions = await approve(session, connect, context);
   const bearer = { address: session.connection.remoteAddress, uid: connect.uid };
   const login = await context.tokens.attempt(bearer, () =>
-    context.inTurn(bytesToJoin(opening), () => admit(session, connect, context)),
+    context.openings.run(bytesToJoin(opening), () => admit(session, connect, context)),
   );
   if (login.kind === "open") applyLogin(opening, login, context);
   return login;
@@ -250,7 +263,7 @@ function applyLogin(
   session.record = record;
   session.rights = rights;
   session.rate = rate;
-  rate.join(rates.enter(record.uid, performance.now()));
+  rate.chargeAlso(rates.addSession(record.uid, performance.now()));
   greetings.refund(connection.remoteAddress, bytes);
   chargeConnect(rate, frameCost(bytes) + CONNECT_WORK, metrics);
   connection.authenticated(record.uid);
@@ -284,36 +297,59 @@ export async function join(
   const connectedMs = context.clock();
   const canResume = !session.codec.acknowledges;
   const away = { sessionName: connect.sessionName, points, canResume };
-  const endsSinceMs = endsMissedSince(away, connectedMs);
-  const plan = await context.inTurn(bytesToJoin(opening), () =>
+  const endsSinceMs = endsMissedSince(away, connectedMs); // `undefined` for a new client
+  const plan = await context.openings.run(bytesToJoin(opening), () =>
     planJoin(session, { candidates, points, endsSinceMs }, context),
   );
-  chargeConnect(rate, joining(plan.groups), metrics);
+  chargeConnect(rate, joining(plan.groupCount), metrics);
   const { sessionId } = session;
   const times = { connectedMs, endsSinceMs: endsSinceMs ?? connectedMs };
   const sessionName = nameSession({ sessionId, order, ...times });
   await welcome(session, { sessionName, ref: connect.ref, newestId, plan }, context);
 }
 
-/** Subscribes to the session's topics, then reads its state, so that no change is missed. */
+/**
+ * Subscribes to the session's topics, reads its state, and sets the positions at which the session
+ * starts in its channels.
+ */
 export async function planJoin(
   session: Session,
   request: PlanRequest,
-  { store, hub, groups, directory, limits }: PlanPorts,
+  ports: PlanPorts,
 ): Promise<JoinPlan> {
-  const { uid, rights } = session;
   const { points, endsSinceMs } = request;
   const candidates =
-    rights === undefined
+    session.rights === undefined
       ? request.candidates
       : request.candidates.filter((id) => session.mayReadGroup(id));
-  if (endsSinceMs !== undefined) {
-    // If a stream ends from now on, the backlogs record its end event when it arrives. Earlier ends
-    // are read from the store.
-    session.mayMissEnds = true;
-    const personal = PERSONAL_CHANNELS.backlogOf(session);
-    if (personal !== undefined) personal.mayMissEnds = true;
-  }
+  if (endsSinceMs !== undefined) recordEndsFromNowOn(session);
+  const reads = await subscribeAndRead(session, { candidates, points, endsSinceMs }, ports);
+  const { commands, streamKeys, groups, isEntered, isAll } = reads.state;
+  if (!isEntered) await ports.directory.recheck(session);
+  if (!isAll) session.membershipsStale = true;
+  const groupIds = new Set(groups);
+  const resume = applyResume(session, { ...request, ...reads, groupIds }, ports.groups);
+  await settleGroups(session, groupIds, ports.groups);
+  return { groupCount: groupIds.size, ...resume, commands, streamKeys };
+}
+
+/**
+ * Makes the backlogs record the end event of each stream that ends from now on. Earlier ends are
+ * read from the store.
+ */
+function recordEndsFromNowOn(session: Session): void {
+  session.mayMissEnds = true;
+  const personal = PERSONAL_CHANNELS.backlogOf(session);
+  if (personal !== undefined) personal.mayMissEnds = true;
+}
+
+/** Subscribes to the session's topics before it reads the state, so that no change is missed. */
+async function subscribeAndRead(
+  session: Session,
+  { candidates, points, endsSinceMs }: PlanRequest,
+  { store, hub, groups, limits }: PlanPorts,
+): Promise<JoinReads> {
+  const { uid, rights } = session;
   const [, isListening] = await together([
     hub.subscribe(session),
     groups.subscribe(session, candidates),
@@ -332,10 +368,23 @@ export async function planJoin(
     }),
     endsSinceMs === undefined ? NO_ENDS : readMissedEnds(uid, candidates, endsSinceMs, store),
   ]);
-  if (!state.isEntered) await directory.recheck(session);
-  if (!state.isAll) session.membershipsStale = true;
-  const groupIds = new Set(state.groups);
   const seqsOf = new Map(readable.map((point, at) => [point, state.resumeSeqs[at]]));
+  return { state, seqsOf, ends };
+}
+
+/** Compares the client's resume points with the store. Starts the session at the result. */
+function applyResume(
+  session: Session,
+  {
+    points,
+    endsSinceMs,
+    seqsOf,
+    ends,
+    groupIds,
+  }: PlanRequest & JoinReads & { readonly groupIds: ReadonlySet<string> },
+  groups: Groups,
+): Resume {
+  if (points.length === 0 && ends.length === 0) return NOTHING_TO_RESUME;
   const outcomes = points.map((point) => {
     const seqs = mayResume(point, groupIds) ? seqsOf.get(point) : undefined;
     return seqs === undefined ? denied(point) : resumeOutcome(point, seqs);
@@ -343,9 +392,21 @@ export async function planJoin(
   noteRecentPersonal(session, outcomes);
   if (ends.length > 0) {
     const positions = outcomes.map(({ point }) => point);
-    addMissedEnds(session, lackedEnds(ends, uid, positions, endsSinceMs ?? 0), groups);
+    addMissedEnds(session, lackedEnds(ends, session.uid, positions, endsSinceMs ?? 0), groups);
   }
   const personal = startAtResumePoints(session, outcomes, groups);
+  return { personal, results: outcomes.map(({ result }) => result) };
+}
+
+/**
+ * Removes the session from groups of which its user is no longer a member. Decides for the other
+ * groups whether missed messages are read first.
+ */
+async function settleGroups(
+  session: Session,
+  groupIds: ReadonlySet<string>,
+  groups: Groups,
+): Promise<void> {
   const slice = groups.slice();
   for (const id of session.joining ?? []) {
     if (slice.shouldYield()) await slice.yield();
@@ -353,9 +414,6 @@ export async function planJoin(
     if (!groupIds.has(id)) groups.removeSession(session, id);
     else if (backlog !== undefined) backlog.status = backlog.isResumed ? "reading" : "early";
   }
-  const { commands, streamKeys } = state;
-  const results = outcomes.map(({ result }) => result);
-  return { groups: groupIds.size, personal, results, commands, streamKeys };
 }
 
 /** Adds the missed ends to the backlogs of their channels, oldest first. */
@@ -444,16 +502,18 @@ function resumeOutcome(
   };
 }
 
-/** Returns a CONNACK without resume results. */
+type Connack = Extract<Reply, { readonly kind: "connack" }>;
+
+/** Returns the CONNACK of a connect or of a refresh. */
 export function connackOf(
-  { codec, sessionId, connack }: Session,
-  ref: Ref,
+  { codec }: Session,
+  fields: Pick<Connack, "ref" | "sessionId" | "resume" | "newestId" | "expiresInS">,
   { nodeId, clock, clientLimits }: Pick<OpeningContext, "nodeId" | "clock" | "clientLimits">,
-): Extract<Reply, { readonly kind: "connack" }> {
+): Connack {
   return {
-    ...{ kind: "connack", ref, version: codec.version, sessionId, nodeId },
-    ...{ serverTimeMs: clock(), limits: clientLimits, resume: [], newestId: 0 },
-    ...connack,
+    ...{ kind: "connack", version: codec.version, nodeId },
+    ...{ serverTimeMs: clock(), limits: clientLimits },
+    ...fields,
   };
 }
 
@@ -471,12 +531,11 @@ async function welcome(
   context: OpeningContext,
 ): Promise<void> {
   if (session.ended !== undefined) return;
-  const expiresInS = context.expiry.expiresInS(session);
-  if (expiresInS !== undefined) session.connack = { sessionId: sessionName, newestId };
-  session.reply({
-    ...connackOf(session, ref, context),
-    ...{ sessionId: sessionName, resume: plan.results, newestId, expiresInS },
-  });
+  const expiresInS = context.expiry.expiresInS(session); // `undefined` without a JWT or a hook
+  const fields = { sessionId: sessionName, newestId };
+  if (expiresInS !== undefined) session.connack = fields;
+  const connack = { ref, ...fields, resume: plan.results, expiresInS };
+  session.reply(connackOf(session, connack, context));
   session.hasConnack = true;
   await goLive(session, plan, context);
 }

@@ -359,7 +359,8 @@ export class ConnectionRate implements Rate {
     return this.#user?.work.hasSpent(HEAVY_SHARE, nowMs) ?? false;
   }
 
-  join(user: UserRate): void {
+  /** Also charges the user, from now on. */
+  chargeAlso(user: UserRate): void {
     this.#user = user;
   }
 
@@ -437,8 +438,8 @@ export class UserRates {
     rate?.work.charge(cost);
   }
 
-  /** Registers one of the user's sessions. Must be followed by one call to `leave`. */
-  enter(uid: string, nowMs: number): UserRate {
+  /** Counts one of the user's sessions. Must be followed by one call to `removeSession`. */
+  addSession(uid: string, nowMs: number): UserRate {
     const existing = this.#users.get(uid) ?? this.#absent.get(uid);
     const rate = existing ?? new UserRate(this.limits, nowMs);
     this.#absent.delete(uid);
@@ -447,7 +448,7 @@ export class UserRates {
     return rate;
   }
 
-  leave(uid: string, nowMs: number): void {
+  removeSession(uid: string, nowMs: number): void {
     const rate = this.#users.get(uid);
     if (rate === undefined) return;
     rate.sessions -= 1;

@@ -165,7 +165,6 @@ function clientContext(node: Node, delivery: Delivery, push: OperationPorts["pus
   const { config, credentials, drivers, store, cluster, directory, metrics } = node;
   const { client, messages, auth } = config;
   const { hub, groups, catchUps, resync, watch } = delivery;
-  const openings = new OpeningTurns();
   const sessions = createSessions({ directory, credentials, store });
   const expiry = new CredentialExpiry({
     sessions,
@@ -207,7 +206,7 @@ function clientContext(node: Node, delivery: Delivery, push: OperationPorts["pus
       clock: drivers.clock,
       clientLimits,
       limits: readLimits(client),
-      inTurn: (bytes, step) => openings.run(bytes, step),
+      openings: new OpeningTurns(),
       maxHeldBytes: client.maxBufferedBytes,
       resendAfterMs: client.resendAfterS * 1000,
       maxSessionsPerUser: client.maxConnectionsPerUser,

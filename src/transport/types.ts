@@ -113,7 +113,8 @@ export interface Connection {
   authenticated(user: string): void;
   /**
    * Queues one frame. The frames of an event-loop turn are written together at the end of the
-   * turn, and the frame must not be changed before that. The peer receives frames in this order:
+   * turn (see `TurnEnd`), and the frame must not be changed before that. While a frame of this
+   * connection is being received, frames are written at once. The peer receives frames in this order:
    *
    * - Frames that are sent keep their order, and frames that are published keep theirs.
    * - A frame sent after a publish arrives after that publication.

@@ -126,7 +126,7 @@ async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: Fixt
         rates,
         greetings: new GreetingBytes(),
         expiry: { start() {}, stop() {}, expiresInS: () => undefined },
-        inTurn: (_bytes, step) => step(),
+        openings: { run: (_bytes, step) => step() },
         nextSessionId: () => "s",
       },
       operations,

@@ -384,8 +384,8 @@ t.test("the join plan contains the result of each resume point", async (t) => {
   const wishes = { candidates: ["g1", "g2", "g3"], points, endsSinceMs: undefined };
   const planning = planJoin(session, wishes, world.planPorts);
   await world.server.settle();
-  const { groups, results } = await planning;
-  t.equal(groups, 3);
+  const { groupCount, results } = await planning;
+  t.equal(groupCount, 3);
   t.same(results, [
     {
       channel: group("g1"),

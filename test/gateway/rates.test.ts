@@ -16,7 +16,7 @@ function createFixture() {
   const rates = new UserRates(LIMITS);
   const connect = (uid: string) => {
     const rate = new ConnectionRate(LIMITS, () => nowMs);
-    rate.join(rates.enter(uid, nowMs));
+    rate.chargeAlso(rates.addSession(uid, nowMs));
     return rate;
   };
   const pass = (ms: number) => {
@@ -27,7 +27,7 @@ function createFixture() {
     rates,
     connect,
     pass,
-    leave: (uid: string) => rates.leave(uid, nowMs),
+    leave: (uid: string) => rates.removeSession(uid, nowMs),
   };
 }
 
@@ -118,7 +118,7 @@ t.test("a command costs one frame of work for each stored copy", (t) => {
   const user = { perSecond: 10, burst: 20, maxDebt: 1000 };
   const limits = { ...LIMITS, connection: unlimited, user };
   const rate = new ConnectionRate(limits, () => 0);
-  rate.join(new UserRates(limits).enter("a", 0));
+  rate.chargeAlso(new UserRates(limits).addSession("a", 0));
   rate.reserve(1, 0, 0).admit(60);
   t.equal(rate.frame(1, 0), 4100, "20 of the copies are paid at once, 10 more each second");
   t.end();
@@ -128,7 +128,7 @@ t.test("the charge for the copies of a command that was not stored is refunded",
   const user = { perSecond: 10, burst: 20, maxDebt: 50 };
   const limits = { ...LIMITS, connection: { perSecond: 10, burst: 20 }, user };
   const rate = new ConnectionRate(limits, () => 0);
-  rate.join(new UserRates(limits).enter("a", 0));
+  rate.chargeAlso(new UserRates(limits).addSession("a", 0));
   rate.charge(19);
   for (let round = 0; round < 3; round++) {
     const command = rate.reserve(0, 0, 0);
@@ -145,7 +145,7 @@ t.test("a command is refused because of earlier debt or its copies, not its deli
   const user = { perSecond: 10, burst: 20, maxDebt: 1000 };
   const limits = { ...LIMITS, user };
   const rate = new ConnectionRate(limits, () => 0);
-  rate.join(new UserRates(limits).enter("a", 0));
+  rate.chargeAlso(new UserRates(limits).addSession("a", 0));
   t.equal(rate.frame(1, 0), 0);
   const command = rate.reserve(1, 0, 100);
   t.doesNotThrow(() => command.requirePaid(), "the command's own deliveries do not count");
@@ -160,7 +160,7 @@ t.test("the debt of one expensive call is at most 5 s of the user's rate", async
   const limits = { ...LIMITS, user: { perSecond: 10, burst: 20, maxDebt: 50 } };
   const rates = new UserRates(limits);
   const rate = new ConnectionRate(limits, () => nowMs);
-  rate.join(rates.enter("a", nowMs));
+  rate.chargeAlso(rates.addSession("a", nowMs));
   rate.reserve(1, 0, 60);
   t.equal(rate.frame(1, nowMs), 4100, "a debt larger than the burst is paid in full");
   nowMs += 4100;

@@ -110,7 +110,8 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     return logins.get(session.uid, session.flag);
   }
 
-  function keep(
+  /** Stores a user's newest main login. Resolves before the login is on the disk. */
+  function keepNewest(
     { uid, flag }: SessionRecord,
     login: NewestLogin,
     purpose?: Purpose,
@@ -180,7 +181,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     const newest = newestOf(entry.session);
     if (newest !== undefined && entry.order === newest.order)
       // The row replaces a row of the same size, so a session can be ended even on a full disk.
-      await keep(entry.session, { ...newest, ended: reason }, "reclaim");
+      await keepNewest(entry.session, { ...newest, ended: reason }, "reclaim");
     await remove(session, reason);
   }
 
@@ -203,8 +204,11 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     };
   }
 
-  /** Adds a session. Waits for the newest main login to be stored only if that login changes. */
-  function enter(
+  /**
+   * Adds a session. If it is a new main login, waits until this login is on the disk. A login that
+   * continues a session changes only times of the newest main login, and does not wait.
+   */
+  function addLogin(
     requested: SessionRecord,
     incarnation: Incarnation,
     { claim, tokenHash, issuedS, isSecondary }: LoginTerms,
@@ -223,7 +227,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     const decision = decideLogin(session, claim, { entries, newest, now: nowUs() });
     if (decision.kind === "refused") return decision;
     if (decision.newest === undefined) return replace(decision, incarnation);
-    const stored = keep(session, decision.newest).then(() => ensureDurable(tables));
+    const stored = keepNewest(session, decision.newest).then(() => ensureDurable(tables));
     if (!isSameLogin(decision.newest, newest))
       return stored.then(() => replace(decision, incarnation));
     // The failure is ignored: it only shortens the lifetime of the login, and a full disk must not
@@ -251,7 +255,9 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
 
   return {
     login(requested, incarnation, terms = {}) {
-      const entered = lock.run(userLock(requested.uid), () => enter(requested, incarnation, terms));
+      const entered = lock.run(userLock(requested.uid), () =>
+        addLogin(requested, incarnation, terms),
+      );
       return andThen(entered, (result) => {
         if ("kind" in result) return result;
         const newestId = appends.newestId;
@@ -367,6 +373,7 @@ function endedByDevice(
   return isSame || level !== MAIN_DEVICE ? undefined : "token_changed";
 }
 
+/** Returns true if at most `since` and `past` differ, which a crash may lose. */
 function isSameLogin(next: NewestLogin, before: NewestLogin | undefined) {
   return (
     next.order === before?.order &&
