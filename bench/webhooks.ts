@@ -135,7 +135,7 @@ async function rateOf(count: number, work: () => Promise<void>): Promise<number>
   return (count * 1000) / (performance.now() - startedMs);
 }
 
-/** Measures what the feed and a webhook whose receiver hangs cost the senders of messages. */
+/** Measures how much the feed, and a webhook whose receiver hangs, slow down message senders. */
 async function sends({ workbench, plan, subjects: [, ours] }: Bench): Promise<readonly Row[]> {
   if (ours.kind === "raw") throw new Error("the raw server has no event feed");
   const load = new LoadClient(workbench, await compileLoad());

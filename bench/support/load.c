@@ -264,7 +264,7 @@ static void publish(uint64_t at) {
 
 // --- Reading ---
 
-/** Handles one HTTP response from the buffer. Returns false if it is incomplete. */
+/** Handles one HTTP response from the buffer. Returns false if it is incomplete or refuses the upgrade. */
 static int parse_http(Connection *connection, uint64_t at) {
   Buffer *in = &connection->in;
   char *head = (char *)in->bytes + in->start;

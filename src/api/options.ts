@@ -96,7 +96,7 @@ export const apiOptions = Type.Object(
       maximum: 1_000_000,
       unit: "readers",
       description:
-        "Maximum number of clients that follow streams over HTTP on this node at the same time, separately at /stream and at /v1/stream. Further clients are rejected with 503.",
+        "Maximum number of clients that follow streams over HTTP on this node at the same time. Clients of /stream and of /v1/stream are counted separately. Further clients are rejected with 503.",
     }),
   },
   CLOSED,

@@ -86,8 +86,8 @@ export class Cursor<Item, Event> implements CursorPlace {
   /** True if the store must be read again, for example because an event was not held. */
   #missed = false;
   /**
-   * Increases when reading starts, pauses or ends. The result of a read that began at a lower value
-   * is ignored.
+   * Increases when the cursor starts to read, is paused or ends. The result of a read that began at
+   * a lower value is ignored.
    */
   #turn = 0;
 

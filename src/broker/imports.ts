@@ -261,7 +261,7 @@ export class Imports {
     return { count, throughSeq: next - 1, headSeq, headTimestampMs, checksum };
   }
 
-  /** Returns `done` if the import is in `phase`, or `closed` if another call has changed it. */
+  /** Returns `done` if the import is in `phase`, otherwise `closed` (see `ImportOutcome`). */
   #outcome(phase: ImportPhase): ImportOutcome {
     return { kind: this.#phase === phase ? "done" : "closed" };
   }

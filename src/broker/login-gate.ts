@@ -73,7 +73,7 @@ export class LoginGate {
   /**
    * Runs `verify` once the attempt is admitted. `rank` is -1 if the user has logged in from this
    * network before and has not reached the limit of failures since then. Otherwise, it is the
-   * network's number of failures plus its number of pending attempts. Throws `too_many_attempts`
+   * sum of the network's failures and pending attempts (rank >= 0). Throws `too_many_attempts`
    * with the time to wait, or `overloaded` if the number of attempts on the node has reached its
    * limit.
    */

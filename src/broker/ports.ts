@@ -161,8 +161,8 @@ export interface ChannelStore {
    */
   changeList(channel: ChannelRef, list: ChannelList, change: ListChange): Promise<boolean>;
   /**
-   * Returns the sizes. All sizes are 0 if the channel is a group that does not exist. A user's
-   * lists need no channel record.
+   * Returns the sizes. All sizes are 0 if the channel is a group that does not exist. The lists of
+   * a personal channel are counted even if the channel has no record.
    */
   channelSizes(channel: ChannelRef): Promise<ChannelSizes>;
   /** Returns all uids on the list, in no particular order. */

@@ -26,7 +26,7 @@ export function nameSession({ sessionId, order, connectedMs, endsSinceMs }: Name
 }
 
 /**
- * Returns ten digits in base 36. The number is formatted in halves, because V8 formats numbers
+ * Returns the value as ten digits in base 36. It is formatted in halves, because V8 formats numbers
  * below 2^31 many times faster.
  */
 function digitsOf(value: number): string {

@@ -262,7 +262,7 @@ export class StreamFold {
     }
   }
 
-  /** Shortens the text, and replaces all notes with a single note that reports the cut. */
+  /** Limits the text to `MAX_CUT_BYTES`, and replaces all notes with a note about the cut. */
   #cut(content: string, { timestampMs }: FoldedEvent): void {
     const index = this.#nextIndex - 1;
     this.#text = cutText(this.#text + content);

@@ -159,7 +159,7 @@ export function reachable(listen: string, flag: string): string {
   const { host = "", port = 0 } = parseAddress(listen) ?? {};
   if (port === 0)
     throw usageError(
-      `The configuration leaves the port of ${listen} to the system. Name the address with ${flag}.`,
+      `The configuration leaves the port of ${listen} to the system. Specify the address with ${flag}.`,
     );
   const isWildcard = host === "0.0.0.0" || host === "::";
   return formatAddress({ host: isWildcard ? LOOPBACK[host] : host, port });

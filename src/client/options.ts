@@ -21,8 +21,8 @@ export interface ConnectOptions {
   /**
    * Token of the user for `deviceFlag`, or a function that returns the token. The function is
    * called before each connection attempt and each HTTP call that sends the token, once more if the
-   * server refuses the token, and before a JWT expires, to replace the JWT on the open connection.
-   * Default: "".
+   * server refuses the token of a connection, and before a JWT expires, to replace the JWT on the
+   * open connection. Default: "".
    */
   readonly token?: string | (() => string | Promise<string>) | undefined;
   /** Device class: 0 app, 1 web, 2 desktop. Default: 1. */

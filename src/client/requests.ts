@@ -36,7 +36,7 @@ export class Calls {
 
   /**
    * Sends a request. If the request has waited for a connection or was sent before, calls `repeat`
-   * instead.
+   * instead. Without `repeat`, sends the request again.
    */
   readonly call = async <K extends RequestKind>(
     request: Request<K>,

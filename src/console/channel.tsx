@@ -186,7 +186,7 @@ function StateCard({ target }: { readonly target: Target }) {
       {isUnknown ? (
         <Empty>
           {target.type === 1
-            ? "The user has no rules of their own: everybody may send, unless messages.friendsOnly is true."
+            ? "The user has no channel record. Everybody may send, except users on the user's blacklist. If messages.friendsOnly is true, only users on the user's whitelist may send."
             : "There is no group with this id."}
         </Empty>
       ) : (

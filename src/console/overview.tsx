@@ -455,7 +455,7 @@ function Troubles({ samples }: { readonly samples: readonly Sample[] }) {
     <Card
       title="Refused and disconnected"
       json={path}
-      help="Refusals and ended connections on the node that replies, counted while this page is open (at most the last 15 minutes), and the clients that the node disconnected or refused last."
+      help="Refusals and ended connections on the node that replies, counted while this page is open (at most the last 15 minutes), and the node's latest closed sessions and refused connects."
     >
       <ErrorNote error={error} />
       {counted.length > 0 && (

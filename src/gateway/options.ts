@@ -76,7 +76,7 @@ export const clientOptions = Type.Object(
       maximum: 960,
       unit: "seconds",
       description:
-        "Time after which a peer that neither sends data nor answers pings is disconnected. A silent peer is sent a ping 16 seconds before that time (with the default, after 40 seconds), so that proxies that close connections after 60 silent seconds keep the connection open. Timers tick every 4 seconds, so the peer may be disconnected up to 4 seconds earlier.",
+        "Time after which a peer that neither sends data nor answers pings is disconnected. A silent peer is sent a ping at most 16 seconds before that time (with the default, after about 40 seconds), so that proxies that close connections after 60 silent seconds keep the connection open. Timers tick every 4 seconds, so the peer may be disconnected up to 4 seconds earlier.",
     }),
     maxFrameBytes: Type.Integer({
       default: 163_840,
@@ -180,7 +180,7 @@ export const clientOptions = Type.Object(
       maximum: 1_000_000,
       unit: "connections",
       description:
-        "Maximum number of sessions that one user may have on this node. The same limit applies, each time separately, to the user's clients that follow streams at /stream and at /v1/stream. 0 means no limit.",
+        "Maximum number of sessions that one user may have on this node. The same limit applies separately to the user's clients that follow streams at /stream, and to those that follow streams at /v1/stream. 0 means no limit.",
     }),
     keepClosed: Type.Integer({
       default: 10_000,

@@ -168,7 +168,8 @@ export class Session {
    */
   expiresAtMs: number | undefined;
   /**
-   * Handshake, kept because a refresh calls the hook again. `undefined` if no hook is configured.
+   * Handshake, kept because a refresh calls the connect hook again. `undefined` if no hook is
+   * configured.
    */
   handshake: Handshake | undefined;
   restrictions: Restrictions | undefined;

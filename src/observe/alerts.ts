@@ -225,7 +225,7 @@ export const ALERTS: readonly AlertRule[] = [
       },
     ],
     forMinutes: 10,
-    summary: "Many logins on {{ $labels.instance }} fail because of wrong passwords or tokens",
+    summary: "Many logins on {{ $labels.instance }} fail, for example with wrong tokens",
   },
   {
     name: "JindouMemtableGrowing",

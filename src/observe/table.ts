@@ -71,7 +71,7 @@ export const METRICS = {
   ),
   socketsMax: gauge(
     "sockets_max",
-    "Maximum number of sockets on this node: sockets.max, or the limit on open files minus a reserve",
+    "Maximum number of sockets on this node: sockets.max, but at most the limit on open files minus a reserve. If sockets.max is 0, only the second limit applies",
   ),
   socketsRefused: counter(
     "sockets_refused_total",
@@ -123,7 +123,7 @@ export const METRICS = {
   ),
   hookRequests: counter(
     "hook_requests_total",
-    "Calls to hooks, by hook (connect or send) and outcome (allowed; refused; timeout, connection, status, answer: the hook failed, or its answer is unusable; circuit_open: not called, because the hook failed too often; overloaded: too many calls wait)",
+    "Calls to hooks, by hook (connect or send) and outcome. The hook decided: allowed, refused. The hook failed or its answer is unusable: timeout, connection, status, answer. Not called, because the hook failed too often: circuit_open. Not called, because too many calls wait: overloaded",
     ["hook", "outcome"],
   ),
   hookDuration: histogram(
@@ -247,7 +247,7 @@ export const METRICS = {
 
   logReaders: gauge(
     "log_readers",
-    "Live reads of streams under /v1/stream/ that are in progress (live=sse or live=long-poll)",
+    "Live reads of streams under /v1/stream/ that are in progress (live=sse or live=long-poll), and appends that wait for earlier appends of their producers",
   ),
   logProducerGaps: counter(
     "log_producer_gaps_total",
@@ -288,7 +288,7 @@ export const METRICS = {
   logsOpen: gauge("logs_open", "Logs whose heads the embedded store keeps in memory"),
   logsActiveBytes: gauge(
     "logs_active_bytes",
-    "Size of the changes to logs that are not yet in the embedded store's database, in bytes",
+    "Size of the log changes that are not yet in the embedded store's database, in bytes",
   ),
   commandsDropped: counter(
     "commands_dropped_total",
@@ -382,7 +382,7 @@ export const METRICS = {
   ),
   clusterResubscribed: counter(
     "cluster_resubscribed_topics_total",
-    "Topics subscribed again, because a connection to Redis was lost or they moved to another server",
+    "Topics subscribed again or restored, because a connection to Redis was lost, the topics moved to another server, or this node may have been declared dead",
   ),
   clockInvalid: gauge(
     "clock_invalid",

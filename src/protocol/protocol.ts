@@ -22,7 +22,7 @@ import type {
  */
 export type Ref = number;
 
-/** Maximum number of characters in a session id, which contains a node id. */
+/** Maximum number of characters in a session name, which contains a session id and a node id. */
 export const MAX_SESSION_LENGTH = 256;
 export const MAX_CONVERSATIONS = 500;
 export const MAX_MEMBERS = 1000;

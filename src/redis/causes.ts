@@ -233,7 +233,7 @@ const CONNECTION: readonly Cause[] = [
     pattern: /^\S*(CERT|SIGNATURE)\S* /,
     what: "this node does not trust the certificate of Redis",
     action:
-      "Set redis.caFile (JINDOU_REDIS_CA_FILE) to the PEM file of the authority that signed it",
+      "Set redis.caFile (JINDOU_REDIS_CA_FILE) to the PEM file of the authority that signed the certificate",
     lasts: true,
   },
   {

@@ -4,7 +4,7 @@
 /** Number of failures after which a sweep ends, because the store itself has probably failed. */
 const MAX_FAILURES = 100;
 
-/** Runs the steps one after another. If any step failed, then throws the first error. */
+/** Runs all steps one after another, even if some fail. Then throws the first error, if any. */
 export async function runEach(steps: readonly (() => Promise<unknown>)[]): Promise<void> {
   const failures = new SweepFailures(steps.length);
   for (const step of steps) await failures.attempt(step);

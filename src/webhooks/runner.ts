@@ -34,7 +34,7 @@ const ERROR_PAUSE_MS = 1000;
  */
 const REPORT_MS = 10_000;
 /**
- * Maximum duration of a sleep, limited because the wall clock may be set forward during a pause.
+ * Maximum duration of a pause, limited because the wall clock may be set forward meanwhile.
  */
 const MAX_SLEEP_MS = 5000;
 const LIVE = "live";

@@ -69,7 +69,7 @@ async function race(uid: string, rounds: number): Promise<readonly string[]> {
 }
 
 t.test(
-  "if main devices of one user log in concurrently on three nodes, exactly one of them stays online",
+  "if main devices of one user with the same flag log in concurrently on three nodes, exactly one of them stays online",
   async (t) => {
     for (const uid of uids)
       await nodes.ok("/user/token", {

@@ -179,7 +179,7 @@ t.test(
 );
 
 t.test(
-  "a JWT that is used with a different device flag is refused, and the error names both flags",
+  "a JWT that is used with a device flag other than its own is refused, and the error names both flags",
   async (t) => {
     const node = await spawnBroker(t, {
       JINDOU_AUTH_CLIENTS: "jwt",

@@ -214,7 +214,7 @@ t.test(
       );
 
     t.test(
-      `the device that logged in last stays online in each of ${RESTARTS} rounds in which the node restarts`,
+      `the device that logged in last stays online in each of ${RESTARTS} rounds with random restarts of the node`,
       async (t) => {
         let restarting: Promise<void> | undefined;
         const whenUp = async () => {

@@ -93,7 +93,7 @@ t.test(
 );
 
 t.test(
-  "a message that the client already has is not pushed again after the node's subscriber connection was cut",
+  "a message that the client already has is not pushed again after the node's subscriber connection is cut",
   async (t) => {
     const redis = await startRedis(t);
     const raw = redis.client();

@@ -107,7 +107,7 @@ t.test("POST /event reports an empty event type before all other errors", async 
   t.same(api.calls, []);
 });
 
-t.test("POST /event returns the error messages of the specification with 400", async (t) => {
+t.test("POST /event responds with 400 and the error messages of the specification", async (t) => {
   const api = await startApi();
   for (const [code, error] of [
     ["event_type_empty", "Event type cannot be empty"],

@@ -285,7 +285,7 @@ t.test("iss and aud must match if they are configured, and aud may be a list", a
 });
 
 t.test(
-  "a token with a missing or invalid claim is refused, and the log names the claim",
+  "a token without sub or with an invalid claim is refused, and the log names the claim",
   async (t) => {
     const verifier = withSecret();
     for (const claims of [

@@ -98,7 +98,7 @@ t.test("POST /conversation/sync without a page returns every conversation", asyn
 
 // Covers [decisions: Paging of conversations]
 t.test(
-  "a deletion or a new message between two pages neither skips nor repeats other conversations",
+  "after a deletion or a new message between two pages, other conversations are neither skipped nor repeated",
   async (t) => {
     for (const door of ["http", "socket"]) {
       const alice = world.name("alice");

@@ -412,7 +412,7 @@ t.test(
 
 // Covers [feature: Conversation read]
 t.test(
-  "a list with `sinceMs` contains the conversations that changed since that time, by messages or by the user",
+  "a list with `sinceMs` contains the conversations that changed since that time through a message or an action of the user",
   async (t) => {
     const [alice, bob, carol] = names("alice", "bob", "carol");
     const client = await world.join(t, alice);

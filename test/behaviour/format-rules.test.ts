@@ -90,7 +90,7 @@ for (const format of FORMATS) {
     },
   );
 
-  t.test(`adding and removing a member takes effect at once over ${name}`, async (t) => {
+  t.test(`adding and removing a member take effect at once over ${name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const channel = await world.newGroup([ben]);
     const members = { ...wire(channel), subscribers: [ann] };

@@ -56,17 +56,22 @@ t.test("main devices of different users do not end each other's sessions", async
 });
 
 // Covers [decisions: Kick rule]
-t.test("exactly one of a user's main devices that log in concurrently stays online", async (t) => {
-  const uid = world.name("alice");
-  await world.register(uid, { level: 1 });
-  const logins = ["a", "b", "c", "d"].map((deviceId) =>
-    world.connect(t, uid, { deviceId }).catch(() => undefined),
-  );
-  const connected = (await Promise.all(logins)).filter((client) => client !== undefined);
-  const alive = await Promise.all(connected.map((client) => client.ping().catch(() => undefined)));
-  t.equal(alive.filter((pong) => pong !== undefined).length, 1);
-  t.match(await world.status(uid), { online: 1, device_flag: 0 });
-});
+t.test(
+  "exactly one of a user's main devices with the same flag that log in concurrently stays online",
+  async (t) => {
+    const uid = world.name("alice");
+    await world.register(uid, { level: 1 });
+    const logins = ["a", "b", "c", "d"].map((deviceId) =>
+      world.connect(t, uid, { deviceId }).catch(() => undefined),
+    );
+    const connected = (await Promise.all(logins)).filter((client) => client !== undefined);
+    const alive = await Promise.all(
+      connected.map((client) => client.ping().catch(() => undefined)),
+    );
+    t.equal(alive.filter((pong) => pong !== undefined).length, 1);
+    t.match(await world.status(uid), { online: 1, device_flag: 0 });
+  },
+);
 
 // Covers [decisions: Kick rule]
 for (const level of [0, 1] as const)

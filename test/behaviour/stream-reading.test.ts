@@ -105,7 +105,7 @@ for (const kind of KINDS) {
 
 // Covers [feature: GET /stream]
 t.test(
-  "GET /stream responds with 404 to an unknown stream and with 400 to a personal channel without a uid",
+  "GET /stream responds with 404 for an unknown stream and with 400 for a personal channel without a uid",
   async (t) => {
     const fixture = await createFixture(t, world);
     const codeOf = async (path: string) => {

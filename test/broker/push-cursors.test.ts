@@ -96,35 +96,38 @@ t.test(
   },
 );
 
-t.test("a message stored while the feed is read gets its push decision at once", async (t) => {
-  const store = await openStore(t, testFolder(t));
-  await store.switchFeed(true);
-  let hasAppended = false;
-  let decided = 0;
-  const cursors = new PushCursors({
-    unreached: { decide: async (rows) => rows.map((row) => ({ row, events: [] })) },
-    ...{ clock: Date.now, afterMs: 0 },
-    store: {
-      ...store,
-      async readEvents(partition, after, limit) {
-        const page = await store.readEvents(partition, after, limit);
-        if (after.number > 0 && page.rows.length === 0 && !hasAppended) {
-          hasAppended = true;
-          await store.append(draftOf());
-          await pause(100); // the listener is called before the read ends
-        }
-        return page;
+t.test(
+  "whether a message that is stored during a read of the feed needs push notifications is decided at once",
+  async (t) => {
+    const store = await openStore(t, testFolder(t));
+    await store.switchFeed(true);
+    let hasAppended = false;
+    let decided = 0;
+    const cursors = new PushCursors({
+      unreached: { decide: async (rows) => rows.map((row) => ({ row, events: [] })) },
+      ...{ clock: Date.now, afterMs: 0 },
+      store: {
+        ...store,
+        async readEvents(partition, after, limit) {
+          const page = await store.readEvents(partition, after, limit);
+          if (after.number > 0 && page.rows.length === 0 && !hasAppended) {
+            hasAppended = true;
+            await store.append(draftOf());
+            await pause(100); // the listener is called before the read ends
+          }
+          return page;
+        },
       },
-    },
-    onDecided(messages) {
-      decided += messages;
-    },
-    onError: (error) => t.fail(String(error)),
-  });
-  t.teardown(() => cursors.close());
-  await cursors.start();
-  const startedMs = performance.now();
-  await store.append(draftOf());
-  while (decided < 2) await pause(10);
-  t.ok(performance.now() - startedMs < 4000, "the partition is not left idle for 5 seconds");
-});
+      onDecided(messages) {
+        decided += messages;
+      },
+      onError: (error) => t.fail(String(error)),
+    });
+    t.teardown(() => cursors.close());
+    await cursors.start();
+    const startedMs = performance.now();
+    await store.append(draftOf());
+    while (decided < 2) await pause(10);
+    t.ok(performance.now() - startedMs < 4000, "the partition is not left idle for 5 seconds");
+  },
+);

@@ -117,7 +117,7 @@ t.test(
   },
 );
 
-t.test("the note of a truncated stream is marked as truncated", (t) => {
+t.test("the note for the omitted events of a truncated stream is marked as truncated", (t) => {
   const stream = new ModelStream();
   stream.add(STREAM_START, "");
   stream.add(STREAM_CONTENT, "a");

@@ -52,7 +52,7 @@ const ended = (sessionId: string, reason: string) => ({
 /** The event that asks the nodes with sessions of alice to confirm them. */
 const CHANGED = { kind: "credential", uid: "alice" };
 
-t.test("the hash of a token is stored for each device flag", async (t) => {
+t.test("each device flag has its own stored token hash", async (t) => {
   const { users, store } = await startNode(t);
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
   await users.setToken({ uid: "alice", token: "two", ...SECONDARY, flag: 1 });
@@ -221,7 +221,7 @@ t.test("a call with a late notification ends no session that a later call allowe
 });
 
 t.test(
-  "a token change or a logout fails if its notification cannot be sent, and a repeated logout completes it",
+  "a token change or a logout fails if its notification cannot be sent, and repeating the logout completes the logout",
   async (t) => {
     const { store, cluster, events, directory } = await startNode(t);
     let isUnreachable = true;

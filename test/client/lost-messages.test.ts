@@ -170,7 +170,7 @@ for (const { order, own, pushed } of [
   );
 
 t.test(
-  "the client's own message hides no new message when the connection is lost after its SENDACK",
+  "the client's own message does not hide new messages if the connection is lost after its SENDACK",
   async (t) => {
     const position = { lastSeq: 3, lastId: 1003 };
     const { server, seen, send, socket, until } = await start(t, position);

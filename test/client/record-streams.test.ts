@@ -330,7 +330,7 @@ t.test(
 );
 
 t.test(
-  "a record is stored if the append before it was stored and the retry of that append was refused",
+  "a producer's next record is stored after an append that was stored but whose retry was refused",
   async (t) => {
     const port = await startLossyProxy(t, 1, 1);
     const stream = clientOf(t, port).stream(await create("refused"), { producer: "p" });

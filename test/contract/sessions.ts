@@ -26,7 +26,9 @@ export function sessionContract(t: Test, driver: NodeDriver): void {
   );
   t.test(`${driver.name}: a login needs the token of its device`, (t) => credentials(t, driver));
   t.test(`${driver.name}: sessions can be continued and confirmed`, (t) => continuing(t, driver));
-  t.test(`${driver.name}: sessions can be removed and ended`, (t) => leaving(t, driver));
+  t.test(`${driver.name}: a session can be removed, or ended with a published event`, (t) =>
+    leaving(t, driver),
+  );
   t.test(`${driver.name}: the presence of users is returned and published`, (t) =>
     presence(t, driver),
   );

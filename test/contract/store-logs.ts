@@ -651,7 +651,7 @@ function forking(t: Test, driver: LogDriver): void {
   });
 
   t.test(
-    "creating the same fork again returns `exists`, and a different fork conflicts",
+    "creating a fork again returns `exists`, and a different fork of the same name conflicts",
     async (t) => {
       const { store } = await driver.open(t);
       for (const path of ["a", "b"])
@@ -709,7 +709,7 @@ function forking(t: Test, driver: LogDriver): void {
   });
 
   t.test(
-    "a chain of forks has at most 64 sources, and its deleted sources stay readable until the last fork is deleted",
+    "a chain of forks has at most 64 sources, and the data of deleted sources is kept until the last fork is deleted",
     async (t) => {
       const fixture = await driver.open(t);
       const { store } = fixture;
@@ -805,7 +805,7 @@ function forking(t: Test, driver: LogDriver): void {
 }
 
 function expiring(t: Test, driver: LogDriver): void {
-  t.test("a log expires after 1 to 1.25 times its time to live without use", async (t) => {
+  t.test("a log expires if it is not used for 1 to 1.25 times its time to live", async (t) => {
     const fixture = await driver.open(t);
     const { store } = fixture;
     for (const [path, use] of [

@@ -141,7 +141,7 @@ t.test(
 );
 
 t.test(
-  "a node works with the Redis of cluster.yaml and the Redis user that docs/cluster.md describes",
+  "the Redis of cluster.yaml has the user that docs/cluster.md describes, and a node needs this user to start",
   async (t) => {
     const { port, text } = await startRedisOfCluster(t);
     const rights = /resetchannels.*/.exec(

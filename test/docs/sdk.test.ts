@@ -57,7 +57,7 @@ t.test("the program in docs/sdk.md prints what the page says", async (t) => {
 });
 
 t.test(
-  "the program in docs/sdk.md and the WebSocket class of browsers compile with the types of the SDK",
+  "the program in docs/sdk.md compiles in a browser app, and `connect` accepts the browser's WebSocket class",
   async (t) => {
     const folder = await tempFolder(t);
     const types = join(ROOT, "dist-client/index.d.ts");

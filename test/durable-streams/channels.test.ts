@@ -692,68 +692,71 @@ t.test(
   },
 );
 
-t.test("a range of a channel's stream has the same bytes after the node was killed", async (t) => {
-  const folder = await tempFolder(t);
-  const settings = await driverSettings(folder);
-  let node = await spawnBroker(t, settings, folder);
-  await createPeople(node);
-  const at = (target: string, options?: Call) => callAt(node.apiPort, target, options);
-  const paths = ["event", "json", "text"].map((no) => `/v1/stream/channel/2/lab/${no}`);
-  const [byEvent = "", asJson = "", asText = ""] = paths;
-  const base = { client_msg_no: "event", channel_id: "lab", channel_type: 2, from_uid: "bot" };
-  for (const event of [
-    ...[{ type: "___TextMessageStart" }, { type: "___TextMessageContent", data: "ä" }],
-    ...[
-      { type: "note", data: "n" },
-      { type: "___TextMessageContent", data: "b" },
-    ],
-  ])
-    t.equal((await node.call("/event", { ...base, event })).status, 200);
-  const type = { [asJson]: JSON_TYPE, [asText]: TEXT_TYPE };
-  for (const path of [asJson, asText]) {
-    const headers = { ...BOT, ...type[path] };
-    t.equal((await at(path, { method: "PUT", body: "[0]", headers })).status, 201);
-    for (const body of ["[1,2]", '[{"type":"text-delta","delta":"é"}]', "[ [3] ]"])
-      t.equal((await at(path, { method: "POST", body, headers })).status, 204);
-  }
-  const end = { method: "POST", headers: { ...BOT, "stream-closed": "true" } };
-  t.equal((await at(asText, end)).status, 204);
-  /** Returns the ETag, the next offset and the text of the range that follows each offset. */
-  const rangesOf = async (path: string) => {
-    const ranges: string[] = [];
-    for (const offset of offsets[path] ?? []) {
-      const { text, headers } = await at(`${path}?offset=${offset}`);
-      ranges.push(`${headers.etag} ${headers["stream-next-offset"]} ${text}`);
+t.test(
+  "a range of a channel's stream has the same bytes after the node is killed and restarted",
+  async (t) => {
+    const folder = await tempFolder(t);
+    const settings = await driverSettings(folder);
+    let node = await spawnBroker(t, settings, folder);
+    await createPeople(node);
+    const at = (target: string, options?: Call) => callAt(node.apiPort, target, options);
+    const paths = ["event", "json", "text"].map((no) => `/v1/stream/channel/2/lab/${no}`);
+    const [byEvent = "", asJson = "", asText = ""] = paths;
+    const base = { client_msg_no: "event", channel_id: "lab", channel_type: 2, from_uid: "bot" };
+    for (const event of [
+      ...[{ type: "___TextMessageStart" }, { type: "___TextMessageContent", data: "ä" }],
+      ...[
+        { type: "note", data: "n" },
+        { type: "___TextMessageContent", data: "b" },
+      ],
+    ])
+      t.equal((await node.call("/event", { ...base, event })).status, 200);
+    const type = { [asJson]: JSON_TYPE, [asText]: TEXT_TYPE };
+    for (const path of [asJson, asText]) {
+      const headers = { ...BOT, ...type[path] };
+      t.equal((await at(path, { method: "PUT", body: "[0]", headers })).status, 201);
+      for (const body of ["[1,2]", '[{"type":"text-delta","delta":"é"}]', "[ [3] ]"])
+        t.equal((await at(path, { method: "POST", body, headers })).status, 204);
     }
-    return ranges;
-  };
-  const offsets: Record<string, string[]> = {};
-  for (const path of paths) {
-    const fork = { "stream-forked-from": path };
-    const forked = `/v1/stream/fork${paths.indexOf(path)}`;
-    const headers = { ...fork, "stream-fork-offset": `${"0".repeat(16)}_${"0".repeat(16)}` };
-    t.equal((await at(forked, { method: "PUT", headers })).status, 201);
-    t.equal((await at(`${forked}/all`, { method: "PUT", headers: fork })).status, 201);
-    offsets[path] = ["-1", offsetOf(await at(path, { method: "HEAD" }))];
-    offsets[`${forked}/all`] = ["-1"];
-  }
-  const before = await Promise.all(Object.keys(offsets).map(rangesOf));
-  t.same(await Promise.all(Object.keys(offsets).map(rangesOf)), before);
-  await node.kill();
-  node = await spawnBroker(t, settings, folder);
-  t.same(await Promise.all(Object.keys(offsets).map(rangesOf)), before, "after a kill");
-  const state = await node.call("/stream/2/lab/json");
-  t.match(state.body, { state: "active", text: "é", next_index: 6 }, "the stream continues");
-  const json = { method: "POST", body: "[4]", headers: { ...BOT, ...JSON_TYPE } };
-  t.equal((await at(asJson, json)).status, 204);
-  t.equal(
-    (await at(asJson)).text,
-    '[0,1,2,{"type":"text-delta","delta":"é"},[3],4]',
-    "the append follows the earlier records",
-  );
-  t.match((await at(byEvent)).json.at(-1), { type: "___TextMessageContent", index: 3 });
-  t.equal(await node.terminate(), 0);
-});
+    const end = { method: "POST", headers: { ...BOT, "stream-closed": "true" } };
+    t.equal((await at(asText, end)).status, 204);
+    /** Returns the ETag, the next offset and the text of the range that follows each offset. */
+    const rangesOf = async (path: string) => {
+      const ranges: string[] = [];
+      for (const offset of offsets[path] ?? []) {
+        const { text, headers } = await at(`${path}?offset=${offset}`);
+        ranges.push(`${headers.etag} ${headers["stream-next-offset"]} ${text}`);
+      }
+      return ranges;
+    };
+    const offsets: Record<string, string[]> = {};
+    for (const path of paths) {
+      const fork = { "stream-forked-from": path };
+      const forked = `/v1/stream/fork${paths.indexOf(path)}`;
+      const headers = { ...fork, "stream-fork-offset": `${"0".repeat(16)}_${"0".repeat(16)}` };
+      t.equal((await at(forked, { method: "PUT", headers })).status, 201);
+      t.equal((await at(`${forked}/all`, { method: "PUT", headers: fork })).status, 201);
+      offsets[path] = ["-1", offsetOf(await at(path, { method: "HEAD" }))];
+      offsets[`${forked}/all`] = ["-1"];
+    }
+    const before = await Promise.all(Object.keys(offsets).map(rangesOf));
+    t.same(await Promise.all(Object.keys(offsets).map(rangesOf)), before);
+    await node.kill();
+    node = await spawnBroker(t, settings, folder);
+    t.same(await Promise.all(Object.keys(offsets).map(rangesOf)), before, "after a kill");
+    const state = await node.call("/stream/2/lab/json");
+    t.match(state.body, { state: "active", text: "é", next_index: 6 }, "the stream continues");
+    const json = { method: "POST", body: "[4]", headers: { ...BOT, ...JSON_TYPE } };
+    t.equal((await at(asJson, json)).status, 204);
+    t.equal(
+      (await at(asJson)).text,
+      '[0,1,2,{"type":"text-delta","delta":"é"},[3],4]',
+      "the append follows the earlier records",
+    );
+    t.match((await at(byEvent)).json.at(-1), { type: "___TextMessageContent", index: 3 });
+    t.equal(await node.terminate(), 0);
+  },
+);
 
 t.test("clients of each wire format receive the text of a durable stream live", async (t) => {
   const port = broker.clientPort;

@@ -246,7 +246,7 @@ t.test("the error of a fork without a source names the header that was sent", as
   }
 });
 
-t.test("a reply to a long poll may be cached only if the poll began at an offset", async (t) => {
+t.test("a reply to a long poll may be cached only if its `offset` is not `now`", async (t) => {
   const path = "/v1/stream/not-cached";
   const created = await put(path, "[1]");
   const polls = ["now", created.headers["stream-next-offset"]].map((offset) =>

@@ -43,7 +43,7 @@ t.test("an item larger than the size passed to `take` stays at the front", async
 });
 
 t.test(
-  "`takeSmall` returns small items out of turn, up to the work that each key may use in a turn",
+  "`takeSmall` returns small items out of turn, as long as their key has work left in its turn",
   async (t) => {
     const q = queue();
     q.push("attacker", item("large", 5000));

@@ -38,7 +38,7 @@ t.test("a call waits until the preparation of an earlier call is finished", asyn
   t.same(order, ["first", "second"]);
 });
 
-t.test("a call does not wait for an earlier call's work after the preparation", async (t) => {
+t.test("a call does not wait for the work after an earlier call's preparation", async (t) => {
   const sequencer = new KeyedSequencer();
   const result = gate<void>();
   const slow = (async () => {

@@ -197,7 +197,7 @@ t.test(
   },
 );
 
-t.test("a node with a damaged page starts, reports the page and serves other data", async (t) => {
+t.test("a node with a damaged page starts, reports the damage and serves other data", async (t) => {
   const path = await stoppedFolder(t);
   const { channel } = draftOf();
   const first = await spawnBroker(t, {}, path);

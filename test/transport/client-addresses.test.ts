@@ -185,13 +185,13 @@ for (const [name, before, forwardedFor, client] of [
   ["an IPv6 address", proxyHeader6("20010db8000000000000000000000007"), [], "2001:db8::7"],
   ["an IPv4 address in IPv6", proxyHeader6(`${"0".repeat(20)}ffffcb007107`), [], "203.0.113.7"],
   [
-    "a stranger's address before X-Forwarded-For",
+    "a stranger's address, followed by X-Forwarded-For,",
     proxyHeader("203.0.113.7"),
     ["6.6.6.6"],
     "203.0.113.7",
   ],
   [
-    "a proxy's address before X-Forwarded-For",
+    "a proxy's address, followed by X-Forwarded-For,",
     proxyHeader("10.1.1.1"),
     ["203.0.113.7"],
     "203.0.113.7",

@@ -633,7 +633,7 @@ t.test("events arrive in order after any failure of the receiver", async (t) => 
   }
 });
 
-t.test("a configured webhook gets the first event after the feed was turned on", async (t) => {
+t.test("a configured webhook receives the first event after the feed is turned on", async (t) => {
   const receiver = await startReceiver(t);
   receiver.secret = SECRET;
   const endpoint = { id: "fixed", url: receiver.url, secret: SECRET };

@@ -257,7 +257,7 @@ for (const [fsync, title] of [
   ["always", "the events of all acknowledged messages arrive after a crash of Redis"],
   [
     "everysec",
-    "the events of all messages that Redis has kept are delivered after a crash that lost its last writes",
+    "the events of all messages that Redis kept are delivered after a crash in which Redis lost its last writes",
   ],
 ] as const)
   t.test(title, async (t) => {

@@ -490,7 +490,7 @@ for (const [count, arrives] of [
   [63, true],
   [64, false],
 ] as const)
-  t.test(`events ${arrives ? "flow" : "wait"} while ${count} feed.gaps are retried`, async (t) => {
+  t.test(`events ${arrives ? "flow" : "wait"} while ${count} feed.gaps keep failing`, async (t) => {
     const nowMs = Date.now();
     const batchOf = (number: number) => ({
       ...{ after: EVENTS_START, first: 0, last: EVENTS_START, count: 1 },

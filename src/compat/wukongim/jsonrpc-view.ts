@@ -43,8 +43,8 @@ const WUKONGIM_JSONRPC: View = {
 };
 
 /**
- * Plain form of JSON-RPC and its error numbers. A client that sends no `protocol` in `connect` is
- * treated as a WuKongIM client.
+ * Plain form of JSON-RPC, and the error numbers of all forms. A client that sends no `protocol` in
+ * `connect` is treated as a WuKongIM client.
  */
 export const JSONRPC_FORMS = { plain: WUKONGIM_JSONRPC, errorNumber: reasonOf };
 

@@ -59,8 +59,8 @@ const TOO_MANY_VALUES = `A request or batch must have at most ${MAX_VALUES} valu
 const MAX_SHORT_TEXT = MAX_ID_LENGTH * 6 + 2;
 
 /**
- * Number of bytes at the start of a frame above the size limit that are searched for the request's
- * id.
+ * Number of bytes at the start of a frame that are searched for the request's id if the frame is
+ * above the size limit.
  */
 const LARGE_HEAD_BYTES = 1024;
 

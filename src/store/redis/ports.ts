@@ -50,8 +50,8 @@
 //                            joined
 //   positions       HASH     uid: `<readSeq> <deletedSeq> <head    if the user changed the
 //                            seq at the change> <change time>`     conversation, or if imported
-//   acknowledged    SET      one per seq: uids that acknowledged   until a minute after the push
-//                            the message                           decision
+//   acknowledged    SET      one per seq: uids that acknowledged   for `push.afterMs` and 60 s
+//                            the message                           after a uid was added
 //   openStreams     ZSET     clientMsgNo of each active stream,    if streams are active
 //                            scored 0 if POST /event started it,
 //                            else by the seq of its message

@@ -1,5 +1,5 @@
-// Response to one request on `node:http`. Must never call a handler after the end, nor write after
-// the connection has closed.
+// Response to one request on `node:http`. Must never call a handler after the response has ended,
+// nor write after the connection has closed.
 
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { DriverResponse } from "../driver.ts";

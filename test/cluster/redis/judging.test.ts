@@ -104,10 +104,13 @@ t.test("removals of members are delivered in order with the group's messages", a
   await assertRemovalsInOrder(t, settings());
 });
 
-t.test("removals of members are delivered in order with messages on a Redis Cluster", async (t) => {
-  const servers = await startRedisCluster(t);
-  await assertRemovalsInOrder(t, redisSettings(servers.url, { cluster: true }));
-});
+t.test(
+  "removals of members are delivered in order with the group's messages on a Redis Cluster",
+  async (t) => {
+    const servers = await startRedisCluster(t);
+    await assertRemovalsInOrder(t, redisSettings(servers.url, { cluster: true }));
+  },
+);
 
 t.test(
   "a removal of subscribers is assigned a publication number only if a user stops being a member",

@@ -345,7 +345,7 @@ t.test(
 
 for (const isHeard of [true, false])
   t.test(
-    `messages that reuse seqs of a channel without delivered messages are delivered ${isHeard ? "when their frames arrive" : "by a catch-up"}`,
+    `messages that reuse lost seqs are delivered ${isHeard ? "when their frames arrive" : "by a catch-up"}, even if no message of the channel was delivered before`,
     async (t) => {
       const log = new ChannelLog("group");
       const fixture = createFixture(t, log);

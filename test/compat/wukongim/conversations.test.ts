@@ -169,7 +169,7 @@ t.test(
 );
 
 t.test(
-  "/conversation/sync returns at most 8 MiB of messages in the `recents` of one page",
+  "/conversation/sync ends a page before all `recents` together exceed 8 MiB, and a numbered page continues without messages instead",
   async (t) => {
     const api = await startApi();
     api.conversations = ["a", "b", "c"].map((id, at) => {

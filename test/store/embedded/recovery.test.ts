@@ -617,7 +617,7 @@ t.test("messages that three checkpoints wrote can be read after a later checkpoi
   t.same(await seqsIn(later), [1, 2, 3, 4, 5, 6]);
 });
 
-t.test("a stored value of a newer format prevents a start", async (t) => {
+t.test("a store that contains a value in a newer format does not start", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
   const copy = await crashedCopy(t, path, (meta) => meta.set("dedupe", [9, 1, 1]));

@@ -93,7 +93,7 @@ t.test(
 );
 
 t.test(
-  "the events of a session's confirmation are in the feed when the call returns",
+  "the events that confirming a session writes are in the feed when `confirmSessions` returns",
   async (t) => {
     const { store, link } = await openStore(t, url);
     const login = await store.login(ann("s1"), "n1:alive");
@@ -134,7 +134,7 @@ t.test("a user whom a node is logging in stays in the list of online users to ch
 });
 
 t.test(
-  "an expired command has an event after a retry, even if the first node died before it listed the inbox",
+  "the expiry of a retried command is in the feed, even if the first node died before it added the inbox to the list of inboxes to check",
   async (t) => {
     const { store, link, time } = await openStore(t, url);
     await store.switchFeed(true);

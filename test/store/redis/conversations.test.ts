@@ -36,7 +36,7 @@ async function openAtTime(t: Test, url: string, over: Partial<ConversationOption
 
 t.test("conversations work on a single Redis server", async (t) => {
   const server = await startRedis(t, LOG_ALL);
-  t.test("unread counts and the newest message are exact", (t) => counting(t, server.url));
+  t.test("unread counts and the newest message are correct", (t) => counting(t, server.url));
   t.test("lists of conversations are complete", (t) => lists(t, server.url));
   t.test(
     "the cost of a page of conversations hardly grows with the number of the user's groups",

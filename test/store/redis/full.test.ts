@@ -50,7 +50,7 @@ t.test("reads continue after a reconnect to a Redis that rejects writes", async 
   }
 });
 
-t.test("a read is rejected while Redis is full and lacks the function library", async (t) => {
+t.test("a log read is rejected while Redis is full and lacks the function library", async (t) => {
   const { node, client } = await start(t);
   await node.store.createLog(free("l"), logDraftOf());
   await rejectWrites(client, "maxmemory", true);

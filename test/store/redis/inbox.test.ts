@@ -62,7 +62,7 @@ function bounds(t: Test, start: Start): void {
   });
 
   t.test(
-    "copies that have expired by the clock of Redis make room, and no other copy is dropped",
+    "copies that have expired according to the clocks of the store and of Redis make room, and no other copy is dropped",
     async (t) => {
       const bench = await start(t, { limits: { maxInbox: 3, inboxTtlS: 100 } });
       const { inbox, time } = bench;

@@ -137,7 +137,7 @@ export class Incoming {
     if (event.kind !== "conversation") return;
     const { id, type } = event.conversation.channel;
     const name = `${topic.name} ${type}:${id}`;
-    // Moves the change to the end, so that all earlier changes are delivered or dropped before it.
+    // Moves the change to the end, so that the changes of one topic are delivered in this order.
     this.#heldChanges.renew(name, { topic, event });
   }
 

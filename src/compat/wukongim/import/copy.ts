@@ -179,7 +179,7 @@ class Copy {
     await this.#lines.flush();
     note(`Read ${this.#groups.size} groups. Reading messages of ${logged.length} channels …`);
     await this.#copyMessages(logged);
-    note(`Stored ${this.#messages} messages. Reading positions …`);
+    note(`Stored ${this.#messages} messages. Copying read positions …`);
     await this.#copyPositions();
     if (isLast) await this.#compareUnread();
     const mayClose = () => isLast && (this.#differenceCount === 0 || acceptsDifferences);
@@ -301,7 +301,8 @@ class Copy {
   /**
    * Infers deletions from the replies of `/conversation/sync`. A conversation that is missing from
    * the reply was deleted up to its newest message. Any other conversation was deleted up to the
-   * message before its oldest message in the reply.
+   * message before its oldest message in the reply. Infers nothing if the reply was cut off at
+   * `MAX_CONVERSATIONS` or at `MAX_RECENTS`.
    */
   async #inferDeletions(): Promise<void> {
     const rows = new Map<string, listings.SourceConversation[]>();

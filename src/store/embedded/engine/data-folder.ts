@@ -38,8 +38,8 @@ export function assertUsable(path: string): void {
 }
 
 /**
- * Throws `unavailable` if one of the data folder's files is a folder or a special file, or if one
- * of its subfolders is not a folder.
+ * Throws `unavailable` if the data folder or one of its subfolders is not a folder, or if one of
+ * its files is a folder or a special file.
  */
 export function assertKinds(path: string): void {
   existingFolder(path);

@@ -75,8 +75,8 @@ interface CheckPorts {
 
 /**
  * Throws `internal` if the database is damaged, and `unavailable` or `disk_full` if lmdb could not
- * open it or the check was ended early. A table that lmdb cannot read is only reported. After a
- * clean stop, reads only two pages.
+ * open it or the process that checks it ended early. A table that lmdb cannot read is only
+ * reported. After a clean stop, reads only two pages.
  */
 export async function checkDatabase(path: string, ports: CheckPorts): Promise<void> {
   const folder = join(path, DATABASE_FOLDER);

@@ -157,7 +157,8 @@ function assertFormat(stored: Stored | undefined, format: number): void {
  * Commits the puts and removes that `steps` issues synchronously, as one transaction. If `steps`
  * throws, lmdb still writes what `steps` issued before the error, so reads that may throw must come
  * first. A `BrokerError` of `steps` is rethrown. Throws `disk_full` if the disk has no space for a
- * write of this purpose, and `unavailable` on any other failure.
+ * write of this purpose, `internal` if the database is damaged, and `unavailable` on any other
+ * failure.
  */
 export async function commit(
   database: WritableDatabase,

@@ -166,7 +166,7 @@ function assertComplete(folder: string, position: StoredPosition, boot: string):
  */
 function lostError(path: string, fault: string, offset: number): BrokerError {
   return new BrokerError("internal", {
-    message: `The WAL file ${path} ${fault}, but the database refers to its byte ${offset}. Acknowledged messages that are only in this file would be lost, and their numbers would be assigned again. Restore the data folder from a backup, or run truncate -s ${offset} ${path} to accept the loss, and start again.`,
+    message: `The WAL file ${path} ${fault}, but the database refers to its byte ${offset}. A start without it would lose the acknowledged messages that are only in this file, and would assign their numbers again. Restore the data folder from a backup, or run truncate -s ${offset} ${path} to accept the loss, and start again.`,
   });
 }
 

@@ -184,7 +184,10 @@ export class Appends {
     return assigner.frame();
   }
 
-  /** Assigns a call's message. If the channel's data cannot be read, only this call fails. */
+  /**
+   * Assigns a seq and an id to a call's message. If the channel's data cannot be read, only this
+   * call fails.
+   */
   #assign(call: PendingCall, nowMs: number): void {
     try {
       if (this.#answerRetryOf(call, nowMs) || this.#answerRefusal(call)) return;

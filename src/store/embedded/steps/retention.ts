@@ -309,7 +309,7 @@ function removeRow(ports: SweepPorts, number: number, { row, content, keptFrom }
   if (kept.length > 0) logRows.put(number, keptFrom, kept);
   const key = logKey(number, row.first);
   void tables.expiring.remove(key);
-  // Without the content, a later sweep removes the row of the table `expiry`.
+  // If there is no content, a later sweep removes the row from the table `expiry`.
   const { expiresAtMs = Infinity } = content ?? {};
   if (Number.isFinite(expiresAtMs)) void tables.expiry.remove(expiryKey(expiresAtMs, key));
 }

@@ -2,7 +2,7 @@
 -- `OPERATIONS` precedes it.
 --
 -- KEYS   on a Redis Cluster, any key in the slot that contains all keys of the call
--- ARGV   settings   now f64 (Unix ms); u8, 1 on a Redis Cluster, else 0; f64 each: maximum bytes,
+-- ARGV   settings   now f64 (Unix ms); cluster u8 (1 if true, else 0); f64 each: maximum bytes,
 --                   records and producers of a log, window for retries (ms), retention (ms, 0 means
 --                   no limit), maximum messages of a channel (0 means no limit), maximum bytes of a
 --                   stream

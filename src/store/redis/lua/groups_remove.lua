@@ -1,6 +1,6 @@
--- Removes from a user's group index groups of which the user is not a member. An entry is removed
--- only if it is older than `min_age` and has not changed since it was read. A recent entry may have
--- been added for a script that is about to make the user a member.
+-- Removes from a user's group index the groups of which the user is not a member. An entry is
+-- removed only if it is older than `min_age` and has not changed since it was read. A recent entry
+-- may have been added for a script that is about to make the user a member.
 --
 -- ARGV   min_age  minimum age in seconds
 --        then for each group: id, and the time of its entry as it was read

@@ -123,8 +123,8 @@ export function createRedisChannels(ports: RedisStorePorts): RedisChannels {
   }
 
   /**
-   * Removes the data that is stored for replaced members. If the removal fails, the next
-   * `addSubscribers` call for the group completes it.
+   * Removes the data that is stored for members who were replaced and are no longer members. If the
+   * removal fails, the next `addSubscribers` call for the group completes it.
    */
   async function forgetReplaced(channel: ChannelRef): Promise<void> {
     const args = [...groupArgs(channel), PIECE];

@@ -1,5 +1,5 @@
-// Keys and heads of logs in Redis: builds the arguments that name a log, and decodes the fields of
-// its head. `library/logs.lua` describes the keys. Keeps no state.
+// Keys and heads of logs in Redis: builds the key of a log's head, and encodes and decodes the
+// fields of the head. `library/logs.lua` describes the keys. Keeps no state.
 
 import { randomBytes } from "node:crypto";
 import {

@@ -1,5 +1,5 @@
-// Logs on Redis. Each change is one operation of the function library, except that the creation of
-// a fork first adds a reference to its source. `library/logs.lua` describes the keys.
+// Logs on Redis. A change of a log is one operation of the function library. Further operations add
+// and release the reference of a fork to its source. `library/logs.lua` describes the keys.
 
 import { randomBytes } from "node:crypto";
 import { BrokerError } from "../../../broker/errors.ts";

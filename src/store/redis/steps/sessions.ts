@@ -1,6 +1,6 @@
 // User sessions in Redis: one HASH of entries, one of newest logins and one of ends per user
 // (`lua/session_rules.lua`). Each change is one script in the user's slot. The script also
-// publishes the change, unless it concerns only the background state of a client. Keeps no state.
+// publishes the change, unless only an expiry or the background state changes. Keeps no state.
 
 import { type CloseReason, KICK_REASONS } from "../../../broker/errors.ts";
 import {
