@@ -78,8 +78,8 @@ interface Measured {
 }
 
 /**
- * A measurement of one world's users without an attack, or during an attack on that world or on the
- * other world.
+ * A measurement of the users of `world`: without an attack, or during an attack on the nodes of
+ * `attacked`.
  */
 interface Case {
   readonly name: string;

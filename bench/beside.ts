@@ -59,7 +59,7 @@ export const beside: Benchmark = {
 };
 
 /**
- * Compares the times of sends during the work in both builds. With one build, the baseline is sends
+ * Compares the send times of both builds while the work runs. With one build, the baseline is sends
  * without other work.
  */
 function rowOf(

@@ -68,7 +68,7 @@ export const reconnects: Benchmark = {
 
 /**
  * Returns the rows. With only one build, the baseline of the sends is a send while no client
- * connects or disconnects, and the time until all clients are served has no other baseline.
+ * connects or disconnects, and the time until all clients are served is its own baseline.
  */
 function rowsOf(bench: Bench, store: string, samples: readonly (readonly Figures[])[]): Row[] {
   const [first = [], last = first] = samples;

@@ -17,7 +17,7 @@ export const PREPARE = [
   post("/channel", { ...GROUP, subscribers: ["alice"] }),
 ];
 
-/** A complete stream with ten chunks. Each connection has its own stream in its own channel. */
+/** A complete stream with ten chunks. Each connection sends its streams to a channel of its own. */
 const STREAM = [
   "___TextMessageStart",
   ...Array(10).fill("___TextMessageContent"),

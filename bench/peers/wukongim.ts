@@ -1,5 +1,5 @@
 // WuKongIM 2 with its defaults: clients need no token, and messages are stored. Clients speak
-// JSON-RPC. They acknowledge no messages. WuKongIM would send a message again only after a minute.
+// JSON-RPC. They acknowledge no messages: WuKongIM would send a message again only after a minute.
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,5 +1,5 @@
-// The attackers' connections. Each connection sends as fast as the node reads, and is opened again
-// as soon as it is closed. Owns the sockets of one attack.
+// The attackers' connections and HTTP calls. A connection is opened again as soon as it is closed.
+// A session that sends frames sends them as fast as the node reads. Owns the sockets of one attack.
 
 import { Agent, request } from "node:http";
 import { connect, type Socket } from "node:net";

@@ -66,8 +66,8 @@ export async function createContender(nodes: Nodes, members: number): Promise<Co
 
 /**
  * Returns Socket.IO's nodes as a contender. In its protocol, the server first sends `0…`, the
- * client joins with `40`, the server confirms with `40…`, and `42[…]` is an event. All sockets
- * are in one room.
+ * client joins with `40`, and the server confirms with `40…`. After that, `42[…]` is an event. All
+ * sockets are in one room.
  */
 export function peerContender(nodes: Nodes): Contender {
   return {

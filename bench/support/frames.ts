@@ -1,6 +1,6 @@
-// Builds the bytes that the load client sends: HTTP requests, WebSocket upgrades and frames, and
-// frames of the native protocol with placeholders for numbers. A placeholder is as long in the
-// encoded frame as the number that replaces it, so that no length in the frame changes.
+// Builds the HTTP requests, WebSocket upgrades and frames that the load client sends, and samples
+// of the broker's replies. Requests and frames contain placeholders for numbers. A placeholder is
+// as long as the number that replaces it, so that no length in a frame changes.
 
 import { generateKeyPairSync, randomBytes } from "node:crypto";
 import { type ChannelRef, type Message, STREAM_CONTENT } from "../../src/broker/model.ts";

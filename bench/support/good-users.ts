@@ -29,7 +29,7 @@ export interface Waiting {
   readonly messages: Latency;
   /** Time from the opening of a connection until its CONNACK. */
   readonly connects: Latency;
-  /** Number of messages. */
+  /** Number of messages that were sent. */
   readonly count: number;
   /** Codes of the errors with which messages were refused. */
   readonly refusals: readonly string[];

@@ -40,8 +40,8 @@ const SETTINGS = {
 const RAW_SERVER = fileURLToPath(new URL("./raw-server.ts", import.meta.url));
 
 /**
- * Returns the setting that removes the limit on clients per address, because all clients of a bench
- * have the same address. Older builds do not have this setting.
+ * Returns the setting that removes the limit on unauthenticated sockets per address, because all
+ * clients of a bench have the same address. Older builds do not have this setting.
  */
 function addressLimit(directory: string): Record<string, string> {
   return existsSync(`${directory}/src/transport/socket-limits.ts`)

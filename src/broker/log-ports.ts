@@ -234,10 +234,10 @@ export interface LogStore {
   /** Creates the log, or checks that it exists with the same configuration. */
   createLog(name: LogName, draft: LogDraft): Promise<LogCreation>;
   /**
-   * Appends records, closes the log, or both. The following checks are made in this order: the log
-   * exists, the log is open (or the producer's number is repeated), the media type, the producer,
-   * `order`, the limits. Appends to one log take effect in the order of the calls. Once an append
-   * is durable, it is published as a `log` event.
+   * Appends records, closes the log, or both. First checks that the log exists, and then that it is
+   * open (or that the producer's number is repeated). Then checks the media type, the producer,
+   * `order` and the limits, in this order. Appends to one log take effect in the order of the
+   * calls. Once an append is durable, it is published as a `log` event.
    */
   appendLog(name: LogName, append: LogAppend): Promise<LogAppendResult>;
   /** Returns the head. Does not count as a use of the log. */

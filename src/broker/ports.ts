@@ -387,8 +387,8 @@ export interface InboxStore {
    * room for a user's command. The copies of one user may occupy at most a tenth of another user's
    * inbox. If that tenth is used up, the sender's oldest copy in the inbox is removed. A recipient
    * whose full inbox contains only copies from backends gets no copy of a user's command. In these
-   * last two cases, a user's command to a single recipient is not stored, and the call throws
-   * `overloaded`.
+   * last two cases, a user's command that has only one recipient is refused instead: it is not
+   * stored, and the call throws `overloaded`.
    */
   appendCommand(draft: CommandDraft): Promise<AppendResult>;
   /**

@@ -56,8 +56,8 @@ export function timesIn(
 const NUMBERS_PER_NODE = 2 ** 20;
 
 /**
- * Returns a session's id as an integer below 2^53, as WuKongIM does. The integer consists of a hash
- * of the node id and the session's number on the node.
+ * Returns a session's id as an integer below 2^53, as WuKongIM does. The upper 32 bits are a hash
+ * of the node id. The lower 20 bits are the session's number on the node.
  */
 export function connectionNumber(sessionId: string): number {
   const at = sessionId.lastIndexOf("-");

@@ -2,8 +2,8 @@
 // log readers get. Keeps no state. Numbers are little-endian.
 //
 //   type          u8      index in TYPES, or CUSTOM
-//   flags         u8      HAS_ID, HAS_TIME, IS_HIDDEN; the upper 4 bits are the index in STATES of
-//                         the state of the stream after the event
+//   flags         u8      HAS_ID, HAS_TIME, IS_HIDDEN; the upper 4 bits are the stream's state
+//                         after the event, as an index in STATES
 //   timestampMs   f64
 //   detail        f64     only in a start or an end (see `StreamEvent`)
 //   customType    string  only if the type is CUSTOM

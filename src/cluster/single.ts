@@ -70,8 +70,8 @@ interface FailureWindow {
 }
 
 /**
- * Counts failed logins on this node. If there are more than `maxKeys` keys, drops the key whose
- * last failed login is the oldest.
+ * Counts failed attempts on this node. If there are more than `maxKeys` keys, drops the key whose
+ * last failed attempt is the oldest.
  */
 export class LocalThrottle implements Throttle {
   readonly #failures: BoundedMap<string, FailureWindow>;

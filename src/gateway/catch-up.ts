@@ -94,8 +94,8 @@ export class CatchUps {
   }
 
   /**
-   * Holds messages and events of personal channels until `connect`, except stream events, which are
-   * left to the store.
+   * Holds messages and events of personal channels until `connect`. Stream events are withheld (see
+   * `BacklogStatus`).
    */
   enter(session: Session): void {
     session.personal = new Backlog(session, PERSONAL_CHANNELS, "holding");

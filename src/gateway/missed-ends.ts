@@ -65,8 +65,8 @@ export async function readMissedEnds(
 /**
  * Returns the ends that the client may lack. For each channel, these are the ends of all streams
  * whose messages are later than the client's position, and the end of the newest stream whose
- * message is not later. They also include each end that is not earlier than the client's newest
- * message in the channel, because several streams of a channel can be active at the same time.
+ * message is not later. The result also contains each end that is not earlier than the client's
+ * newest message in the channel, because several streams of a channel can be active at once.
  */
 export function lackedEnds(
   ends: readonly StreamEnd[],

@@ -13,21 +13,21 @@ import { withoutStack } from "../lib/without-stack.ts";
 
 const ROWS_PER_FRAME = 4;
 /**
- * Reading this many users, acknowledging this many inbox seqs, or comparing this many conversations
- * is charged as one frame.
+ * Number of lookups that are charged as one frame. A lookup reads a user, acknowledges an inbox
+ * seq, or compares a conversation.
  */
 const LOOKUPS_PER_FRAME = 16;
 /**
- * Starting `STARTED_WATCHES_PER_FRAME` watches, or ending `ENDED_WATCHES_PER_FRAME` watches, is
- * charged as one frame. On Redis, each start needs an SSUBSCRIBE.
+ * Number of started watches, and of ended watches, that are charged as one frame. On Redis, each
+ * start needs an SSUBSCRIBE.
  */
 const STARTED_WATCHES_PER_FRAME = 1;
 const ENDED_WATCHES_PER_FRAME = 2;
 const REPLY_BYTES_PER_FRAME = 8192;
-/** Delivering a message to this many sessions on this node is charged as one frame. */
+/** Number of sessions on this node that receive a message for the charge of one frame. */
 const RECEIVERS_PER_FRAME = 100;
 /**
- * Delivering this many copies of a message, each encrypted for a single session, is charged as one
+ * Number of copies of a message, each encrypted for a single session, that are charged as one
  * frame.
  */
 const ENCRYPTED_PER_FRAME = 20;
@@ -36,11 +36,11 @@ const ENCRYPTED_PER_FRAME = 20;
  * costs as much as sending a smaller frame.
  */
 const FREE_BYTES_PER_COPY = 4096;
-/** Sending this many bytes beyond `FREE_BYTES_PER_COPY` to receivers is charged as one frame. */
+/** Number of bytes beyond `FREE_BYTES_PER_COPY`, in all copies, that are charged as one frame. */
 const DELIVERED_BYTES_PER_FRAME = 65_536;
-/** Encrypting this many bytes beyond `FREE_BYTES_PER_COPY` is charged as one frame. */
+/** Number of bytes beyond `FREE_BYTES_PER_COPY`, in encrypted copies, charged as one frame. */
 const ENCRYPTED_BYTES_PER_FRAME = 4096;
-/** Parsing this many values in a JSON document is charged as one frame. */
+/** Number of values in a JSON document whose parsing is charged as one frame. */
 const VALUES_PER_FRAME = 200;
 /**
  * Maximum number of rows that are charged in advance for a history read. The charge for rows that

@@ -1,8 +1,8 @@
-// Limits a node's connections: all connections by `sockets.max` and the number of file descriptors,
-// and unauthenticated connections by address. A connection occupies one of its peer's slots until
-// its first request. After that, a call without a credential (except a GET) may count against its
-// address's limit until its reply is sent, and the connection is closed after the reply. A client
-// socket counts against its address's limit until it is authenticated.
+// Limits a node's connections. `sockets.max` and the number of file descriptors limit all
+// connections. Each address has a limit on unauthenticated connections. A connection occupies one
+// of its peer's slots until its first request. After that, a call without a credential (except a
+// GET) may count against its address's limit until its reply is sent, and the connection is closed
+// after the reply. A client socket counts against its address's limit until it is authenticated.
 
 import type { DescriptorReserve } from "./descriptors.ts";
 import { RoundCount } from "./round-count.ts";

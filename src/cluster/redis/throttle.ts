@@ -1,4 +1,4 @@
-// Counts failed logins in Redis, so that all nodes share the counts. Each key has one HASH, which
+// Counts failed attempts in Redis, so that all nodes share the counts. Each key has one HASH, which
 // stores the number of failures, and the end and length of the key's time window. A node's estimate
 // of Redis' time decides whether a window has ended. Redis expires the HASH later, to free its
 // memory.

@@ -1,4 +1,4 @@
--- Counts a failed login in the time window of its key. The first failure starts the window.
+-- Counts a failed attempt in the time window of its key. The first failure starts the window.
 --
 -- KEYS   counter  HASH {count, ends, window}
 -- ARGV   now      Unix milliseconds
