@@ -24,7 +24,7 @@ const GROUP = { id: "everyone", type: 2 } as const;
 interface FanoutLoad {
   readonly publisher: "socket" | "http";
   readonly inFlight: number;
-  /** Minimum ratio to the raw server, the target of the row. */
+  /** Minimum ratio to the raw server (the target of the row). */
   readonly atLeast: number;
 }
 

@@ -1,7 +1,7 @@
 // Socket.IO: one room, and events with acknowledgements, as in its documentation. In its protocol,
-// the server first sends `0…`, the client joins with `40`, and the server confirms with `40…`. After
-// that, `42[…]` is an event, `421[…]` is an event that requests an acknowledgement, and `431[…]` is
-// the acknowledgement.
+// the server first sends `0…`, the client joins with `40`, and the server confirms with `40…`. Then
+// `42[…]` is an event, `421[…]` is an event that requests an acknowledgement, and `431[…]` is the
+// acknowledgement.
 
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";

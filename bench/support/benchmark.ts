@@ -85,7 +85,7 @@ export interface Benchmark {
   readonly name: string;
   /** Question that the benchmark answers. Printed above its table. */
   readonly question: string;
-  /** True if the measured server runs alone on one core. */
+  /** True if measured servers run on the first core, and everything else on the other cores. */
   readonly isPinned?: boolean;
   run(bench: Bench): Promise<readonly Row[]>;
 }

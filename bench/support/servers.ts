@@ -58,9 +58,9 @@ function startArgs(directory: string): string[] {
 }
 
 /**
- * Starts the build as its `npm start` does, as a node on Redis if `redis` is present. The limits
- * per client and per address are off, and a client has a minute to log in. `settings` overrides
- * these values and the defaults of all other settings.
+ * Starts the build as its `npm start` does, as a node on Redis if `redis` is present. The rate
+ * limits per client and the limit per address are off, and a client has a minute to log in.
+ * `settings` overrides these values and the defaults of all other settings.
  */
 export async function startBroker(
   workbench: Workbench,

@@ -18,7 +18,7 @@ export interface SpawnOptions {
   readonly args: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
   readonly cwd?: string;
-  /** True if the process is measured. On a pinned workbench, it has a core of its own. */
+  /** True if the process is measured. On a pinned workbench, it then runs on the first core. */
   readonly isMeasured?: boolean;
 }
 

@@ -6,13 +6,17 @@
 //   field    type         meaning
 //   size     u32          number of bytes of the body
 //   kind     u8           ONE_RECORD, SEVERAL_RECORDS, EVENT, TIMED_RECORDS or TIMED_TEXTS
-//   body     size bytes   the record; or the number of records (u32), the end of each record
-//                         counted from the start of the first one (u32 each), and the records; or
-//                         an event of a text stream (see stream-event.ts), which counts as one
-//                         record; or the time of an append to a channel's stream, in Unix
-//                         milliseconds (f64), followed by the body of SEVERAL_RECORDS
+//   body     size bytes   depends on `kind`, see below
 //   first    u32          number of records of the log before this frame
 //   check    u32          see `nextCheck`
+//
+//   kind              body
+//   ONE_RECORD        the record
+//   SEVERAL_RECORDS   number of records (u32), end of each record counted from the start of the
+//                     first record (u32 each), the records
+//   EVENT             event of a text stream (see stream-event.ts), which counts as one record
+//   TIMED_RECORDS,    time of an append to a channel's stream in Unix milliseconds (f64), then the
+//   TIMED_TEXTS       body of SEVERAL_RECORDS
 //
 // An offset consists of the number of bytes of the log's frames before it, and the check of the
 // frame that ends there. The check depends on all bytes before it. An offset is therefore not valid

@@ -221,11 +221,11 @@ export type LogRead =
  * node and after a restart. If a store loses acknowledged writes, a read from an offset that was
  * lost returns `lost`.
  *
- * A log with a time to live expires if it has been neither appended to nor read for that time. The
- * time of the last use is stored only if the stored time is more than a quarter of the time to live
- * in the past. The log expires 1¼ times the time to live after the stored time. Expiry is checked
- * at each call, and a sweep of the driver later removes expired logs. An expired log is treated as
- * missing, or as deleted if it has forks.
+ * A log with a time to live expires if it has been neither appended to nor read for that time. A
+ * use is stored only if the last stored use was longer ago than a quarter of the time to live. The
+ * log expires 1¼ times the time to live after its last stored use. Expiry is checked at each call,
+ * and a sweep of the driver later removes expired logs. An expired log is treated as missing, or as
+ * deleted if it has forks.
  *
  * Throws `disk_full` and `unavailable`. Throws `overloaded` if the frames in memory exceed
  * `maxActiveBytes`.

@@ -114,8 +114,8 @@ export interface GroupFacts extends ListFacts {
 /** The facts about a personal message. The lists belong to the receiver. */
 export interface PersonFacts extends ListFacts {
   /**
-   * The receiver's channel record. `undefined` if the receiver has no record, and so no rules
-   * except the lists.
+   * The receiver's channel record. `undefined` if the receiver has no record. In that case, only
+   * the lists apply.
    */
   readonly receiver: ChannelInfo | undefined;
   readonly receiverHasContacts: boolean;

@@ -1,8 +1,8 @@
 // Makes a session live in a group or in its user's personal channels after it connects, joins,
-// rejoins or lags. For messages, the steps are always the same: find the position, read from the
-// store in pages while arriving messages are held or left to the store, check that the user may
-// still see each page, push the held items, go live. Messages are pushed first. Events follow as
-// fast as the client reads.
+// rejoins or lags. For messages, the steps are always the same. First, the position is found. Then
+// pages are read from the store, and each page is pushed after a check that the user may still see
+// it. Meanwhile, arriving messages are held or left to the store. At the end, the held items are
+// pushed. Events follow after the messages, as fast as the client reads.
 
 import { BrokerError } from "../broker/errors.ts";
 import {

@@ -35,9 +35,9 @@ export class FrameTurns {
   #isRunning = false;
 
   /**
-   * Adds a frame from a user or network (`key`). The bytes that remain free are `MAX_BYTES` minus
-   * the bytes of all waiting frames. Returns false, and adds nothing, if the key's waiting frames
-   * and the new frame together have more bytes.
+   * Adds a frame from a user or network (`key`). `MAX_BYTES` minus the bytes of all waiting frames
+   * are free. Returns false, and adds nothing, if the key's waiting frames and the new frame
+   * together have more bytes than are free.
    */
   add(key: string, client: WaitingClient, bytes: number): boolean {
     const queue = this.#queues.get(key) ?? { frames: [], bytes: 0 };

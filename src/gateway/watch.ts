@@ -24,7 +24,7 @@ interface WatchPorts {
   onError(error: unknown, context: string): void;
 }
 
-/** Number of users at which a read takes no further request. The last request may exceed it. */
+/** Number of users at which no further request is added to a read. The last one may exceed it. */
 const UIDS_PER_READ = 10_000;
 
 /**
