@@ -84,7 +84,10 @@ export function deliverEvent(
   return count;
 }
 
-/** Pushes a changed conversation to the user's sessions that have their CONNACK. */
+/**
+ * Pushes a changed conversation to the user's sessions that have their CONNACK, except `origin`.
+ * Calls `shown` for each of these sessions.
+ */
 export function deliverConversation(
   { uid, conversation, change, origin }: ConversationEvent,
   sessionsOf: SessionsOf,
