@@ -36,7 +36,7 @@ const ENCRYPTED_PER_FRAME = 20;
  * costs as much as sending a smaller frame.
  */
 const FREE_BYTES_PER_COPY = 4096;
-/** Number of bytes beyond `FREE_BYTES_PER_COPY`, in all copies, that are charged as one frame. */
+/** Number of bytes beyond `FREE_BYTES_PER_COPY`, in unencrypted copies, charged as one frame. */
 const DELIVERED_BYTES_PER_FRAME = 65_536;
 /** Number of bytes beyond `FREE_BYTES_PER_COPY`, in encrypted copies, charged as one frame. */
 const ENCRYPTED_BYTES_PER_FRAME = 4096;
