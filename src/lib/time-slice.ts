@@ -3,7 +3,10 @@
 
 const STEPS_PER_READ = 4;
 const MAX_MS = 5;
-/** Length of a slice as a fraction of the job's wait for it, before the limits are applied. */
+/**
+ * Length of a slice, before the limits are applied, as a fraction of the time for which the job
+ * waited for the slice.
+ */
 const SHARE = 1 / 4;
 
 export class Turns {

@@ -1,6 +1,6 @@
 // The migration lease. At most one process holds the lease, and the lease expires two seconds after
 // its last renewal. The renewal timer must not acquire a lost lease again, because another process
-// may have held the lease in the meantime.
+// may have held the lease after the loss.
 
 import { randomUUID } from "node:crypto";
 import { BrokerError } from "../broker/errors.ts";

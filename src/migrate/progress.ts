@@ -1,5 +1,5 @@
-// Shows a migration's progress. On a terminal, it redraws a bar. Elsewhere, it prints at most one
-// new line every two seconds within a step. Owns the current step, its start, and the time of the
+// Shows a migration's progress. On a terminal, a bar is redrawn. Elsewhere, at most one new line is
+// printed every two seconds within a step. Owns the current step, its start, and the time of the
 // last output.
 
 import type { MoveProgress } from "./record.ts";

@@ -144,9 +144,9 @@ interface EntryOptions {
 }
 
 /**
- * Returns the existing record, or creates one. Before it creates one, waits for the longest
- * `cluster.deadAfterMs` among the registered nodes, to make sure that no node is live. Throws
- * `internal` if the migration must not start, and `unavailable` if the lease or the record is lost.
+ * Returns the existing record, or creates one. Before it creates one, watches the registered nodes
+ * (see `watchNodes`) to make sure that no node is live. Throws `internal` if the migration must not
+ * start, and `unavailable` if the lease or the record is lost.
  */
 export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
   const { link, lease, source, nowMs } = options;
@@ -174,8 +174,9 @@ export async function enterMove(options: EntryOptions): Promise<MoveRecord> {
 }
 
 /**
- * Waits until every registered node has been silent for its `cluster.deadAfterMs`, and returns the
- * nodes' last heartbeats. Throws `internal` if a node sends another heartbeat.
+ * Waits until every registered node has been silent for its own `cluster.deadAfterMs` and for that
+ * of this process. Returns the nodes' last heartbeats. Throws `internal` if a node sends another
+ * heartbeat.
  */
 async function watchNodes({
   link,

@@ -22,7 +22,7 @@ export interface Change extends Selector {
   readonly by?: readonly string[];
 }
 
-/** A number that is computed from the metrics of one node, for each series of the metric. */
+/** A number that is computed from the metrics of one node, separately for each series. */
 export type Figure =
   | ({ readonly kind: "value" | "absolute" } & Selector)
   | Change

@@ -20,7 +20,7 @@ export interface EmbeddedStats {
   readonly appends: number;
   readonly duplicates: number;
   readonly commands: number;
-  /** Number of command copies that full inboxes dropped before the copies were acknowledged. */
+  /** Number of unacknowledged command copies that were dropped to make room for newer copies. */
   readonly inboxDropped: number;
   readonly activeStreams: number;
   /** Approximate size in bytes of the streams in memory, including ended streams. */

@@ -74,8 +74,9 @@ interface CheckPorts {
 }
 
 /**
- * Throws `internal` if the database is damaged, and `unavailable` or `disk_full` if lmdb could not
- * open it or the process that checks it ended early. A table that lmdb cannot read is only
+ * Throws `internal` if the database is damaged or lmdb cannot open it, `disk_full` if a new
+ * database or its lock file does not fit on the disk, and `unavailable` if a file is not accessible
+ * or if the process that checks the database ends early. A table that lmdb cannot read is only
  * reported. After a clean stop, reads only two pages.
  */
 export async function checkDatabase(path: string, ports: CheckPorts): Promise<void> {

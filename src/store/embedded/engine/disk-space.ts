@@ -1,9 +1,9 @@
 // Prevents LMDB from running out of disk space. If the disk is full, a write of lmdb 3.5.6 can
 // report success although its rows are missing, never settle, or corrupt the heap. While the disk
 // has little free space, the data file is kept larger than LMDB needs. The unused end of the file
-// is its *room*. New data is accepted only if it fits into the room, or if the room and the free
-// space together exceed its size by at least `SPARE_BYTES`. These spare bytes bridge the time until
-// the room is extended.
+// is its *room*. New data is then accepted only if the memtable fits into the room, or if the room
+// and the free space together exceed the memtable's needs by at least `SPARE_BYTES`. These spare
+// bytes bridge the time until the room is extended.
 
 import { closeSync, fstatSync, openSync, statfsSync, writeSync } from "node:fs";
 import { join } from "node:path";

@@ -30,7 +30,7 @@ const MAX_ROW_BYTES = 16_384;
 type PendingEvent = MemtableRecord | EventRecord;
 
 interface Partition {
-  /** Position after the newest committed event. */
+  /** Number and id of the newest committed event. Both are 0 if there is no event. */
   newest: EventPosition;
   /** Committed events that no checkpoint has written yet. The last element is the newest event. */
   pending: readonly PendingEvent[];

@@ -173,8 +173,8 @@ export class Assigner {
   }
 
   /**
-   * Assigns the message of a stream. If the producer chose no payload, the payload is empty,
-   * because the events contain the text.
+   * Assigns a seq and an id to the message of a stream. If the producer chose no payload, the
+   * payload is empty, because the events contain the text.
    */
   assignStream(draft: StreamMessageDraft, nowMs: number): AssignedStream {
     const { memtable, ids } = this.#ports;

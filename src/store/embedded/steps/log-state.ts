@@ -12,7 +12,7 @@
 //   version     f64      version of the state after the change
 //
 //   STATE: the whole state, which replaces the previous state
-//   fields      bytes    JSON list of `toFields`, to the end of the record
+//   fields      bytes    the list that `toFields` returns, as JSON, to the end of the record
 //
 //   APPEND: a frame to add after the existing frames, or the closing of the log, or both
 //   timeMs      f64      time of the append
@@ -121,8 +121,8 @@ export interface ProducerState {
  */
 const EXPIRY_WINDOWS = 1.25;
 /**
- * A use is stored only if more than this fraction of the time to live has passed since the last
- * stored use.
+ * A use without an append or a close is stored only if more than this fraction of the time to live
+ * has passed since the last stored use.
  */
 const STORED_USE = 0.25;
 

@@ -502,7 +502,7 @@ function absenceOf({ forks }: LogState): "missing" | "deleted" {
   return forks > 0 ? "deleted" : "missing";
 }
 
-/** Returns true if the draft describes the log as it was created. */
+/** Returns true if the draft has the log's configuration, and both are open or both are closed. */
 function isSame(state: LogState, draft: LogDraft): boolean {
   const { contentType, ttlS, expiresAtMs, closed, origin } = draft;
   const { terms } = state;

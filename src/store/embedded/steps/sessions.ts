@@ -205,8 +205,8 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
   }
 
   /**
-   * Adds a session. If it is a new main login, waits until this login is on the disk. A login that
-   * continues a session changes only times of the newest main login, and does not wait.
+   * Adds a session. A main login waits until it is on the disk, unless it changes only times of the
+   * newest main login, as a reconnect usually does.
    */
   function addLogin(
     requested: SessionRecord,

@@ -1,5 +1,6 @@
-// Reads and writes the rows of logs in the database. The rows of a log contain its number in place
-// of its name. A number is never reused. State: the counter that assigns the numbers.
+// Reads and writes the rows of logs in the database. Except in the table `logNames`, the key of a
+// row contains the log's number in place of its name. A number is never reused. State: the counter
+// that assigns the numbers.
 //
 // A key in the table `logFrames` is the number of the log and the position of the row's first
 // frame. The rows of a log follow each other without gaps. The value of a row:

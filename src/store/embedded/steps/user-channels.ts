@@ -24,8 +24,8 @@ const MAX_KEPT_READ = 500_000;
 export interface ReadChannel {
   readonly newest: NewestMessage;
   /**
-   * Id of the channel's newest message at a time when the user had no unread messages in it, or 0
-   * if unknown. The user has no unread messages until a newer message arrives or the read position
+   * Id of the newest message at a time when the user had no unread messages in the channel, or 0 if
+   * unknown. The channel has no unread messages until a newer message arrives or the read position
    * moves back.
    */
   readId: number;

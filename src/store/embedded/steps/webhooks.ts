@@ -1,5 +1,5 @@
-// Stores the settings, states and parked events of webhook endpoints, one row for each string.
-// State: the newest delivery attempts, which are not stored.
+// Stores the settings, delivery states and parked events of webhook endpoints. Each of these texts
+// has its own row. State: the newest delivery attempts, which are not stored.
 
 import {
   type TextChanges,
