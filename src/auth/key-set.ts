@@ -21,7 +21,7 @@ const MAX_VERIFIED = 50_000;
 export class KeySet {
   /** Payloads of tokens with a valid signature, by the token's SHA-256 hash. */
   readonly verified = new BoundedMap<string, Payload>(MAX_VERIFIED);
-  /** Returns the keys that may have signed a token with this header. */
+  /** Returns the keys that may verify the signature of a token with this header. */
   readonly keysFor: (header: Header) => Promise<readonly Key[]>;
 
   constructor(keysFor: KeySet["keysFor"]) {

@@ -2,9 +2,9 @@
 // a read of the same unreadable record.
 
 /**
- * Returns a function that passes the first error with each text `what` to `report`, and after that
- * at most one error with this text per `everyMs` milliseconds. The texts must be constants, because
- * all of them are remembered.
+ * Returns a function that calls `report` for the first error with each text `what`. After that, it
+ * calls `report` for at most one error with this text per `everyMs` milliseconds. The texts must be
+ * constants, because all of them are remembered.
  */
 export function limitedReports<Failure>(
   report: (error: Failure, what: string) => void,

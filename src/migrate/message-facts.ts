@@ -151,8 +151,8 @@ export function copyFacts(
     /** True if the inbox contains copies that users sent. */
     readonly isListed: boolean;
     /**
-     * True if the event feed is on. An expired copy is then migrated, because its event may not
-     * have been written yet.
+     * True if the event feed is on. An expired copy is then migrated, because its
+     * `command.expired` event may not have been written yet.
      */
     readonly hasFeed: boolean;
   },

@@ -1,4 +1,4 @@
-// Conditions on a node's metrics. The table in `alerts.ts` uses them both for Prometheus alerts and
+// Conditions on a node's metrics. The table in `alerts.ts` uses them for the Prometheus alerts and
 // for the console's verdict, which is computed in the browser (`src/console/verdict.ts`). Pure
 // functions, which also run in browsers.
 

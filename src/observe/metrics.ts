@@ -61,7 +61,7 @@ interface MetricsPage {
 export interface Metrics {
   readonly gateway: GatewayMetrics;
   readonly api: ApiMetrics;
-  /** All families. Other modules add their own counters to them. */
+  /** All families. Other modules provide the values of those that are not counted here. */
   readonly families: Families;
   readonly page: MetricsPage;
   readonly eventLoop: Pick<EventLoopLag, "start" | "stop">;

@@ -71,8 +71,8 @@ const CONTINUES = 32;
 
 /**
  * Finds the last mapping at or before the column of a bundled line. Lines and columns begin at 0. A
- * mapping stores the differences from the previous mapping in the bundled column, the source, its
- * line and its column [source map revision 3].
+ * mapping stores how much its bundled column, source, source line and source column differ from
+ * those of the previous mapping [source map revision 3].
  */
 function findPlace(mappings: string, line: number, column: number): MappedPlace | undefined {
   const numbers = [0, 0, 0, 0];

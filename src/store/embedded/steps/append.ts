@@ -33,7 +33,7 @@ export interface QueuedStep {
   assign(nowMs: number): void;
   /** Called after all changes of the call are durable. */
   commit(publish: (event: ClusterEvent) => void): void;
-  /** Called if the batch was not written. Undoes the changes in reverse order. */
+  /** Called if the batch fails. Undoes the changes in reverse order. */
   rollBack(): void;
   /** Rejects the call. Must not use `this`. */
   readonly reject: (error: BrokerError) => void;
@@ -52,7 +52,7 @@ interface PendingCall {
   readonly reject: (error: BrokerError) => void;
   /** `undefined` until the message has its id. Always `undefined` for calls without a message. */
   message: Message | undefined;
-  /** `undefined` if the message needs no record. */
+  /** Record of the message, or `undefined` if there is no record. */
   record: MemtableRecord | undefined;
   /** Record of the uncommitted message that this call repeats, or `undefined`. */
   original: MemtableRecord | undefined;
@@ -155,7 +155,7 @@ export class Appends {
     }
     if ("committed" in first && !first.committed) {
       await this.turn.syncing;
-      if (!first.committed) return undefined; // the batch of the first message was not written
+      if (!first.committed) return undefined; // the batch of the first message failed
     }
     return repeatedResult(first, firstMessage(first), draft);
   }

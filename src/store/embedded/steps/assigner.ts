@@ -1,5 +1,5 @@
 // Assigns seqs and ids to drafts, and encodes their records into the frame of the current batch. An
-// assigned seq is not final: `Memtable.rollBack` frees it if the batch was not written.
+// assigned seq is not final: `Memtable.rollBack` frees it if the batch fails.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {

@@ -27,7 +27,7 @@ const MAX_OPEN_GROUPS = 16_384;
 /** Maximum total length of the cached group lists. Each element takes 8 bytes. */
 const MAX_CACHED_GROUPS = 2_000_000;
 
-/** Kinds of membership (table `members`), and lists (table `lists`). */
+/** Bits for the kinds of membership (table `members`) and for the lists (table `lists`). */
 export const PERMANENT = 1;
 export const TEMPORARY = 2;
 export const MEMBER = PERMANENT | TEMPORARY;

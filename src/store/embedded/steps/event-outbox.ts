@@ -1,7 +1,7 @@
 // Writes the events of steps that change the database. A step's transaction also puts its events
 // into the table `outbox`, so an event is stored if and only if its change is stored. Afterwards, a
-// call in the message queue assigns ids and writes the events to the WAL. The checkpoint that adds
-// the events to the feed removes them from the outbox. State: events that wait for their ids.
+// call in the message queue assigns ids to the events and writes them to the WAL. The checkpoint
+// that adds the events to the feed removes them from the outbox. State: events that wait for ids.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { EVENT_TYPES, type EventDraft } from "../../../broker/event-ports.ts";

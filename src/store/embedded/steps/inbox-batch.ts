@@ -288,7 +288,7 @@ export class InboxBatch {
     this.#newCheckTimes.set(uid, Math.max(timeMs, nowMs + CHECK_INTERVAL_MS));
   }
 
-  /** Moves the next check of the inbox to the expiry time of a new copy if the check is later. */
+  /** Moves the next check of the inbox to the expiry time of a new copy if that time is earlier. */
   #noteExpiry(uid: string, expiryMs: number): void {
     const timeMs = this.#checkTimeOf(uid);
     const isDue = timeMs <= this.#context.nowMs;

@@ -1,6 +1,6 @@
 // The changes that one call makes to logs. The changes are applied in memory and written to the
 // frame of the batch. Once the frame is durable, they become visible and are published. If the
-// frame cannot be written, they are rolled back.
+// batch fails, they are rolled back.
 
 import { type LogName, logNameText, type OpenFrame, sealFrame } from "../../../broker/log-frame.ts";
 import { type LogEvent, MAX_LOG_EVENT_BYTES } from "../../../broker/log-ports.ts";

@@ -19,7 +19,7 @@ interface CallChanges {
 /** Decides a call, or throws a BrokerError to refuse it. Must throw before it changes anything. */
 type Decision<Changes, Result> = (changes: Changes) => Result;
 
-/** Returns a function that queues a call among the messages. `bytes` is the size of the call. */
+/** Returns a function that adds a call to the message queue. `bytes` is the size of the call. */
 export function createCalls<Changes extends CallChanges>(
   appends: Pick<Appends, "enqueue">,
   begin: (nowMs: number) => Changes,

@@ -1,8 +1,9 @@
-// Removes expired messages, messages beyond the history limits, expired commands, logs, tokens and
-// logins, and devices that logged out long ago, together with the rows that refer to them. A row of
-// the table `log` is removed once its newest message is older than the retention time. If only some
-// messages of a row exceed `maxChannelMessages`, the row is shortened. A row that cannot be read is
-// removed once all its messages exceed the limit, or once a newer row is past the retention time.
+// Removes expired messages, commands, logs, tokens and logins. Also removes messages beyond the
+// history limits, devices that logged out long ago, and the rows that refer to the removed data. A
+// row of the table `log` is removed once its newest message is older than the retention time. If
+// only some messages of a row exceed `maxChannelMessages`, the row is shortened. A row that cannot
+// be read is removed once all its messages exceed the limit, or once a newer row is past the
+// retention time.
 
 import type { ChannelKey, Message } from "../../../broker/model.ts";
 import type { Clock } from "../../../broker/ports.ts";

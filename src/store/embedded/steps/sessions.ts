@@ -205,8 +205,8 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
   }
 
   /**
-   * Adds a session. A main login waits until it is on the disk, unless it changes only times of the
-   * newest main login, as a reconnect usually does.
+   * Adds a session. Waits until a main login is on the disk, unless the login changes only times of
+   * the newest main login, as a reconnect usually does.
    */
   function addLogin(
     requested: SessionRecord,
@@ -373,7 +373,7 @@ function endedByDevice(
   return isSame || level !== MAIN_DEVICE ? undefined : "token_changed";
 }
 
-/** Returns true if at most `since` and `past` differ, which a crash may lose. */
+/** Returns true if the logins differ at most in `since` and `past`, which a crash may lose. */
 function isSameLogin(next: NewestLogin, before: NewestLogin | undefined) {
   return (
     next.order === before?.order &&

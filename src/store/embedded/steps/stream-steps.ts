@@ -1,7 +1,6 @@
 // The changes that one call makes to streams: to their messages, and to the events in their logs.
 // The changes are applied in memory and written to the frame of the batch. Once the frame is
-// durable, they become visible and are published. If the frame cannot be written, they are rolled
-// back.
+// durable, they become visible and are published. If the batch fails, they are rolled back.
 
 import {
   isJsonLog,
