@@ -25,7 +25,7 @@ export interface ChannelPosition {
   readonly newestId: number;
   /**
    * Lowest id of the reader's marks that are certainly not in the channel, because a fail-over lost
-   * them. Higher marks are not in it either. `Infinity` if no mark is missing.
+   * them. Higher marks are not in it either. `Infinity` if no mark is known to be missing.
    */
   readonly lostFromId: number;
   /**

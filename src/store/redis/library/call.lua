@@ -1,4 +1,5 @@
--- State of a call, and functions that all operations use. This is the first file of the library.
+-- State of a call, and functions that all operations can use. This is the first file of the
+-- library.
 --
 -- Redis compiles the library once and keeps its locals, even after an error. Each call therefore
 -- sets them first. While Redis loads a library, the only global is `redis`. The first call

@@ -277,9 +277,12 @@ end
 --          start check u32, start records u32; frames u8. 0 stands for none.
 --          for each frame: records u32, crc u32
 -- Texts    base, name, content type, origin, reference ('' for none); then the frames
--- Reply    DELETED; LOG_EXISTS, '' and the fields of the head; LOG_FULL and 1 (bytes) or 2
---          (records); LOG_CREATED, the reference of the expired fork that the new log replaces
---          ('' if it replaces no fork), and the fields of the head
+-- Reply    one of
+--            DELETED
+--            LOG_EXISTS, '', and the fields of the head
+--            LOG_FULL, and 1 (bytes) or 2 (records)
+--            LOG_CREATED, the reference of the expired fork that the new log replaces ('' if it
+--            replaces no fork), and the fields of the head
 local function log_create()
   local ttl, expires, incarnation, ending, start, check, records, count = take_numbers('>ddI4BdI4I4B')
   local base, name, content_type, origin, reference = take_texts(5)
@@ -599,7 +602,8 @@ end
 -- Read-only.
 --
 -- KEYS   head
--- ARGV   read_ms    Unix ms of the call
+-- ARGV   base, name
+--        read_ms    Unix ms of the call
 --        position   at which the frames to read begin
 --        maximum    maximum number of bytes of frames to read, 0 to read no frames
 --        is_kept    1 to read the log for a fork, even if it was deleted or has expired

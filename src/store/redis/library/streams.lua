@@ -10,7 +10,8 @@
 --
 -- Reply of each operation, unless its comment describes another reply
 --   verdict u8, state of the stream u8 (index in STREAM_STATES plus 1, 0 if not reported), refusal
---   u8 (0 unless the verdict is STREAM_REFUSED); or, if the caller must send publications, a list:
+--   u8 (0 unless the verdict is STREAM_REFUSED)
+-- If the caller must send publications, the reply is a list instead:
 --   1  these bytes
 --   2  if a stream has ended, its member of `activeStreams`, else ''. The caller must remove this
 --      member after it has added the end to `endedStreams` of the users
@@ -507,9 +508,11 @@ end
 --          record of the message, extra of the message's frame, message id counter, frame of the
 --          first records ('' for none), parts (see `add_event`), end frame ('' to keep the stream
 --          open)
--- Reply    list: verdict; with CREATED and CREATE_EXISTS the fields `i`, `t`, `n` and `c` of the
---          head, and field `h`; with CREATE_FULL the verdict of `log_append` or
---          TOO_MANY_STREAMS; with CREATE_REFUSED the refusal.
+-- Reply    list, which begins with one of
+--            CREATED or CREATE_EXISTS, the fields `i`, `t`, `n` and `c` of the head, and field `h`
+--            CREATE_FULL, and the verdict of `log_append` or TOO_MANY_STREAMS
+--            CREATE_REFUSED, and the refusal
+--            CREATE_DELETED or CREATE_TAKEN
 --          Then, if the caller must publish, the elements 2… of the list that the beginning of
 --          this file describes.
 local function stream_create()
@@ -553,9 +556,13 @@ end
 -- Texts    the channel, clientMsgNo, sender, frame ('' for none), parts (see `add_event`), content
 --          type ('' for none), producer ('' for none), order, end frame ('' to keep the stream
 --          open)
--- Reply    as `log_append`; or APPEND_REFUSED u8 and the refusal u8, APPEND_OTHER_SENDER u8 or
---          APPEND_TOO_LARGE u8. If the caller must publish, these bytes are element 1 of the list
---          that the beginning of this file describes.
+-- Reply    one of
+--            the reply of `log_append`
+--            APPEND_REFUSED u8, and the refusal u8
+--            APPEND_OTHER_SENDER u8
+--            APPEND_TOO_LARGE u8
+--          If the caller must publish, these bytes are element 1 of the list that the beginning of
+--          this file describes.
 local function stream_append()
   local user_count, check, refusal, records, crc, has_order, epoch, number, bytes, shown, units, end_crc = take_numbers('>BBBI4I4BddddI4I4')
   local channel = take_channel(user_count)

@@ -7,9 +7,10 @@
 --        then for each user: uid, topic, and bucket, see `user_feed.lua`
 -- Reply  1  number of copies that full inboxes dropped
 --        2  error of the first user whose copy failed, '' if no copy failed
---        3  -1 if the node need not list the inbox in `inboxDue` of the bucket, as always on a
---           single server. Otherwise, the seq of the copy, 0 if an earlier call has put the copy
---        4  time with which the node must list the inbox, if it must
+--        3  -1 if the node need not add the inbox to `inboxDue` of the bucket, which is always
+--           the case on a single server. Otherwise, the seq of the copy, 0 if an earlier call has
+--           put the copy
+--        4  time with which the node must add the inbox, if it must
 --        5  on a Redis Cluster, see `has_outbox`; else 0
 local command_copy = copy_of(unpack(ARGV, 1, COPY_ARGS))
 local message_id = tonumber(ARGV[11])
@@ -25,9 +26,10 @@ local MIN_REMEMBERED = 1000
 
 local unlisted_seq, due, has_events = -1, 0, 0
 
--- Makes the node list the inbox unless it is already listed with the time when the copy expires, or
--- an earlier time. `due` may be earlier than the copy's expiry, because the inbox was not listed
--- for copies that were put while the feed was off, and such a copy may expire before this copy.
+-- Makes the node add the inbox to `inboxDue` unless the inbox is already there with the time when
+-- the copy expires, or an earlier time. `due` may be earlier than the copy's expiry, because the
+-- inbox was not added for copies that were put while the feed was off, and such a copy may expire
+-- before this copy.
 local function note_unlisted(inbox, seq, ends)
   if inbox.bucket ~= OUTBOX then return end
   local listed, ends_ms = redis.call('GET', inbox.listed), tonumber(ends)

@@ -30,7 +30,7 @@ local function is_other_payload(first_hash, hash) return first_hash ~= '' and fi
 -- Time to live of dedupe records in ms, as a string. It is the same for all records of a call.
 local dedupe_ttl
 
--- Writes a dedupe record. `window` and `reuse` are numbers, the other arguments are strings unless
+-- Writes a dedupe record. `window` and `reuse` are numbers. The other arguments are strings unless
 -- stated otherwise.
 --   place     `<seq>-<messageId>`
 --   pub       publication number if it differs from the seq, else false or nil

@@ -1,4 +1,4 @@
--- Lists a user in `online`, so that a node checks the user's sessions and moves the events from the
+-- Adds a user to `online`, so that a node checks the user's sessions and moves the events from the
 -- user's outbox to the feed. Always changes the user's score, see `online_forget.lua`.
 local online = KEYS[1]
 local uid = ARGV[1]

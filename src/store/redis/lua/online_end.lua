@@ -10,7 +10,8 @@
 --          incarnation  incarnation of the dead node. The session stays if a node has confirmed it
 --                       under a different incarnation.
 -- Reply  1  1 if the user is offline now, 2 if the user has sessions, else 0
---        2  1 if the user is not announced as online and no node is about to announce the user
+--        2  1 if the user is not announced as online and no node is about to announce the user,
+--           else 0
 local sessions = KEYS[1]
 local uid, bucket, event_ids, on_demand, last_leave = unpack(ARGV, 1, 5)
 local FIRST_SESSION = 6

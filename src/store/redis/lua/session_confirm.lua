@@ -60,7 +60,7 @@ local function session_end_reason(user, session, newest)
   return nil, ended
 end
 
--- Returns the reply for a session without an entry that must not continue. If the session was
+-- Returns the reply for a session that has no entry and must not continue. If the session was
 -- kicked and the feed lacks the event, notes the end of the session, so that the event is written.
 -- A fail-over may have lost the entry before a later login could remove it and write the event.
 local function refuse_absent(user, session, reason)

@@ -6,7 +6,8 @@
 --        event_ids     message id counter
 --        on_demand     1 if session events are written, else 0
 --        is_announced  1 if the user is listed in `online` of the bucket, else 0
--- Reply  'announce' if the node must first list the user (see `outbox_demand`), else nil
+-- Reply  'announce' if the node must first add the user to `online` (see `outbox_demand`), else
+--        nil
 local sessions = KEYS[1]
 local uid, session_id, reason, level = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local bucket, event_ids, on_demand, is_announced = ARGV[5], ARGV[6], ARGV[7], ARGV[8]

@@ -8,7 +8,7 @@
 --   bucket      key prefix of the bucket that contains the user's events,
 --               `outbox` if that bucket is in a different slot, '' if the feed is off
 --   announced   see `user_events.lua`
---   announcing  STRING  present for a minute from the moment when a node must list the user in
+--   announcing  STRING  present for a minute from the moment when a node must add the user to
 --                       `online` of the bucket. While the key exists, no node removes the user from
 --                       that list.
 --   outbox      LIST    MessagePack lists: number, type, `events` or `onDemandEvents`, fields. An
@@ -45,10 +45,10 @@ local function emit_user(user, ids, events, event_type, fields)
 end
 
 -- Returns the action that the node must take before the script makes a change that may cause
--- events. Returns nil if no action is needed. `announce`: list the user in `online` of the bucket,
+-- events. Returns nil if no action is needed. `announce`: add the user to `online` of the bucket,
 -- so that another node finds the outbox even if this node dies. `full`: move the outbox to the
 -- feed.
---   is_announced  '1' if the node has already listed the user
+--   is_announced  '1' if the node has already added the user to `online`
 local function outbox_demand(user, is_announced)
   if user.bucket ~= OUTBOX then return nil end
   if is_announced ~= '1' and redis.call('EXISTS', user.announced) == 0 then

@@ -1,5 +1,4 @@
-// Encodes a message for `lua/append.lua` and decodes its result from the script's reply. Keeps no
-// state.
+// Encodes a message for `lua/append.lua` and decodes its result from the script's reply.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import { MAX_EXPIRE_S } from "../../../broker/model.ts";

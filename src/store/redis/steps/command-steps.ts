@@ -53,7 +53,7 @@ export interface Command {
 
 interface PutResult {
   readonly dropped: number;
-  /** First error, or `undefined` if every recipient got a copy. */
+  /** First error, or `undefined` if putting the copies caused no error. */
   readonly failure: BrokerError | undefined;
 }
 

@@ -208,7 +208,7 @@ export class Commands {
   }
 
   /**
-   * Adds the inboxes that may have a copy of an expired command to `inboxDue`. The node that put
+   * Adds to `inboxDue` the inboxes that may have a copy of an expired command. The node that put
    * the copy may have died before it added the inbox.
    */
   async #listExpired({ recipients, endMs }: Command): Promise<void> {

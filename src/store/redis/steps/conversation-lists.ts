@@ -229,7 +229,7 @@ export function createConversationLists(
     return { head, isEmpty, isMember: true };
   }
 
-  /** Reads conversations. Removes channels that do not belong in the user's list. */
+  /** Reads conversations. Removes wrong entries from the user's group index and from `peers`. */
   async function readHeads(
     uid: string,
     channels: readonly NewestMessage[],

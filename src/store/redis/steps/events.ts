@@ -201,7 +201,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     return pageOf(left, trimmed, { limit, lost, loss: "expired" });
   }
 
-  /** Returns the newest event of each partition. Takes one call on a single server. */
+  /** Returns the newest event's position in each partition. Takes one call on a single server. */
   async function newestEvents(): Promise<readonly EventPosition[]> {
     if (link.isCluster) return Promise.all(PARTITIONS.map(newestOf));
     const reply = await link.run(NEWEST, PARTITIONS.map(feedKey), []);

@@ -110,7 +110,7 @@ export function createStreamSteps(
     );
   }
 
-  /** Returns the frame of the records, and the sizes of the records that the library needs. */
+  /** Returns the frame of the records, and the record sizes that the library needs. */
   function batchOf(
     { key, clientMsgNo, records, contentType = "" }: RecordBatch,
     nowMs: number,

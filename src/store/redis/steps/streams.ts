@@ -1,7 +1,7 @@
 // Streams on Redis. The operation that changes a stream decides whether the change is allowed, and
 // operations are queued in the order of the calls. For a personal channel on a Redis Cluster, the
 // users' rules are read before an operation is sent, and `streams` and `peers` of both users are
-// written before a start is sent. Separate scripts notify the users. A call must not return before
+// written before a stream starts. Separate scripts notify the users. A call must not return before
 // its changes are replicated as configured.
 
 import { BrokerError, isTransient, type SendRefusal } from "../../../broker/errors.ts";
@@ -78,8 +78,8 @@ export function createRedisStreams(
 
   /**
    * Applies an event of a personal channel whose users are in other slots. Reads the users' rules
-   * first, and writes their indexes before a start. Events of the channel keep the order of the
-   * calls.
+   * first, and writes their indexes before a stream starts. Events of the channel keep the order of
+   * the calls.
    */
   async function applyApart<Draft extends Sent>(
     draft: Draft,

@@ -90,8 +90,8 @@ export function createUserEvents({
 
     /**
      * Runs a script that may write user events. `demandOf` reads the script's demand from the
-     * reply. If there is a demand, satisfies it and calls `run` again. `run` is called with 1
-     * after this method has listed the user in the bucket's `online` key, before that with 0.
+     * reply. If there is a demand, satisfies it and calls `run` again. The argument of `run` is 1
+     * if this method has already added the user to `online` of the bucket, else 0.
      */
     async runFor<Reply>(
       uid: string,

@@ -1,6 +1,6 @@
 // Group index of each user. It contains all of the user's groups, and may contain others. The sets
-// of members in the group's slot are authoritative. Before a script that may make the user a member
-// is sent, the group is added to the user's index with the current time.
+// of members in the group's slot are authoritative. Before a script may make the user a member, the
+// group is added to the user's index with the current time.
 
 import { hash, randomUUID } from "node:crypto";
 import { isTransient } from "../../../broker/errors.ts";
