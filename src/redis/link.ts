@@ -503,8 +503,9 @@ export class RedisLink {
   }
 
   /**
-   * Loads code that was not loaded over the connection yet. If Redis refuses to load the code,
-   * resolves with the error, because a Redis whose memory is full may already have the code.
+   * Loads code that was not loaded over the connection yet. If Redis refuses to load the code
+   * although the user may load it, resolves with the error, because a Redis whose memory is full
+   * may already have the code.
    */
   #load(
     { loading }: ServerCode,

@@ -185,8 +185,8 @@ end
 
 local COPY_ARGS = 10 -- number of arguments of `copy_of`
 
--- Returns a copy of a command, for any number of inboxes. The parameters are the first arguments of
--- the scripts that put copies. All are strings.
+-- Returns a command's copy, which can be put into any number of inboxes. The parameters are the
+-- first arguments of the scripts that put copies. All are strings.
 --   ends           Unix ms at which the copy expires
 --   ends_early     1 if it expires before older copies, else 0
 --   max_copies     maximum number of copies in an inbox

@@ -24,7 +24,7 @@ local function leave_index(name)
   if not is_apart then redis.call('ZREM', user.bucket .. name, user.uid) end
 end
 
--- Removes a user who is not announced from the bucket's lists. Returns the reply.
+-- Removes from the bucket's lists a user who is not announced. Returns the reply.
 local function unknown(verdict)
   leave_index('leaving')
   leave_index('online')

@@ -1,5 +1,5 @@
--- Removes from a channel's log the messages that are no longer shown, oldest first, and records
--- when the channel must be processed again.
+-- Removes from a channel's log the messages that have expired, are past retention or exceed
+-- `max_messages`, and records when the channel must be processed again.
 --
 -- ARGV   now           Unix ms
 --        retention     ms, 0 means no limit

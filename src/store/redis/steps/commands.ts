@@ -183,7 +183,7 @@ export class Commands {
 
   /**
    * Completes the command if it is pending. Must be awaited by an append that is a retry with
-   * `publicationSeq` 0, because in that case the first call was this command.
+   * `publicationSeq` 0, because in that case the first call sent this command.
    */
   async settle(key: ChannelKey, messageId: number): Promise<void> {
     const { link } = this.#ports;

@@ -1,6 +1,6 @@
 // Removes expired commands from inboxes and writes `command.expired`, while the event feed is on.
-// The key `inboxDue` of the bucket of a user's events contains the user's inbox, with the time when
-// its next copy expires. Any node may sweep, and two nodes may sweep at the same time. Keeps no
+// The key `inboxDue` of a bucket contains users with copies in their inboxes, scored by the time
+// when the next copy expires. Any node may sweep, and two nodes may sweep at the same time. Keeps no
 // state.
 
 import { Semaphore } from "../../../lib/semaphore.ts";

@@ -20,7 +20,7 @@ interface LogReferences {
    * reference. Does nothing for "".
    */
   release(reference: string): Promise<void>;
-  /** Releases the references that removed forks and interrupted creations no longer need. */
+  /** Releases the references of removed forks and of interrupted creations. */
   sweep(isStopped: () => boolean): Promise<void>;
 }
 
