@@ -1,7 +1,7 @@
 // Removes expired commands from inboxes and writes `command.expired`, while the event feed is on.
 // The key `inboxDue` of a bucket contains users with copies in their inboxes, scored by the time
-// when the next copy expires. Any node may sweep, and two nodes may sweep at the same time. Keeps no
-// state.
+// when the next copy expires. Any node may sweep, and two nodes may sweep at the same time. Keeps
+// no state.
 
 import { Semaphore } from "../../../lib/semaphore.ts";
 import { loadScript } from "../../../redis/script.ts";
