@@ -12,7 +12,9 @@ import type { Outcome } from "./route.ts";
 
 const channelFlags = {
   ban: Type.Optional(
-    flag("1: nobody may send to the group, or to the owner of the personal channel"),
+    flag(
+      "1: only the system and system accounts may send to the group, or to the owner of the personal channel",
+    ),
   ),
   disband: Type.Optional(flag("1: disbands the channel permanently")),
   send_ban: Type.Optional(

@@ -93,7 +93,7 @@ export const connzQuery = Type.Object({
     Type.Enum(["open", "closed"], {
       type: "string",
       description:
-        "open or absent: this node's sessions. closed: the sessions that ended on this node and the connects that it refused within the last 24 hours, up to the number in client.keepClosed",
+        "open or absent: this node's sessions. closed: the sessions that ended on this node and the connects that it refused within the last 24 hours, at most client.keepClosed of each",
     }),
   ),
   uid: filter("user id"),

@@ -133,7 +133,7 @@ export const EDGE_ERRORS = {
   },
   import_closed: {
     status: 409,
-    message: "The import is closed. A store accepts only one import",
+    message: "No import is open, and a closed import cannot be opened again",
   },
   import_refused: {
     status: 409,

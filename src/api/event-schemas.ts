@@ -19,7 +19,9 @@ interface EventKind {
   readonly example: Readonly<Record<string, unknown>>;
 }
 
-const channelKey = text("Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>`");
+const channelKey = text(
+  "Channel to which the event belongs: `2:<group>`, `1:<uid>@<uid>`, or `1:<uid>` for a user's channel record",
+);
 const uid = text("User id");
 const gone = Type.Literal(1, { description: "1: the message has expired or was removed" });
 const streamState = Type.Enum(["closed", "cancelled", "interrupted"], {
@@ -41,7 +43,7 @@ const CHANNEL = {
 const CHANNEL_EXAMPLE = { channel_id: "lobby", channel_type: 2 };
 
 const FLAGS = {
-  ban: flag("1: nobody may send"),
+  ban: flag("1: only the system and system accounts may send"),
   disband: flag("1: the channel is disbanded"),
   send_ban: sendBan,
   allow_stranger: flag("1: strangers may send to the user"),

@@ -66,7 +66,7 @@ function lineSchemas(maxUids: number) {
     channel: Type.Object({
       kind: kind("channel"),
       ...channel,
-      ban: Type.Optional(flag("1: nobody may send to the channel")),
+      ban: Type.Optional(flag("1: only the system and system accounts may send to the channel")),
       disband: Type.Optional(flag("1: the channel is disbanded")),
       send_ban: Type.Optional(sendBan),
       allow_stranger: Type.Optional(flag("1: strangers may send to the user")),

@@ -122,7 +122,9 @@ export const channelBody = Type.Object(
   {
     channel_id: channelId,
     channel_type: channelType,
-    ban: flag("1: nobody may send to the group, or to the owner of the personal channel"),
+    ban: flag(
+      "1: only the system and system accounts may send to the group, or to the owner of the personal channel",
+    ),
     disband: flag("1: the channel is disbanded"),
     send_ban: sendBan,
     allow_stranger: flag("1: strangers may send to the owner of the personal channel"),

@@ -86,7 +86,7 @@ const settings = {
     type: "string",
     title: "WebhookOrder",
     description:
-      "channel: events of a channel arrive in order. none: a request that is being retried does not delay later requests",
+      "channel: events of a channel arrive in order. none: a request that is being retried does not delay later requests, unless four requests of a feed partition are being retried",
     examples: ["channel"],
   }),
   enabled: flag("0: nothing is delivered until enabled is 1 again"),

@@ -107,7 +107,7 @@ export const jwtOptions = Type.Object(
       maximum: 60,
       unit: "seconds",
       description:
-        "Maximum difference between the issuer's clock and the store's clock (that of Redis, or of this machine without Redis). Tokens are accepted from this many seconds before `nbf` until this many seconds after `exp`. At the latter time, open sessions with the token are closed, unless `auth.jwt.legacyGraceS` applies to them.",
+        "Maximum difference between the issuer's clock and the store's clock (that of Redis, or of this machine without Redis). Tokens are accepted from this many seconds before the later of `nbf` and `iat` until this many seconds after `exp`. At the latter time, open sessions with the token are closed, unless `auth.jwt.legacyGraceS` applies to them.",
     }),
     maxAgeS: Type.Integer({
       default: 86_400,
@@ -115,7 +115,7 @@ export const jwtOptions = Type.Object(
       maximum: 31_536_000,
       unit: "seconds",
       description:
-        "Maximum lifetime of a token, from `iat` (or now, if it has none) to `exp`. Tokens with a longer lifetime are rejected. Short lifetimes, 5 to 15 minutes, limit what a stolen token can do.",
+        "Maximum lifetime of a token, from `iat` (without `iat`, from now plus `auth.jwt.clockToleranceS`) to `exp`. Tokens with a longer lifetime are rejected. Short lifetimes, 5 to 15 minutes, limit what a stolen token can do.",
     }),
     requireExp: Type.Boolean({
       default: true,

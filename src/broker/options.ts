@@ -23,7 +23,7 @@ export const messagesOptions = Type.Object(
     friendsOnly: Type.Boolean({
       default: false,
       description:
-        "Whether a user receives personal messages, commands and events only from users on their own allowlist (`/channel/whitelist_add` with the user's uid and `channel_type` 1), from themselves and from the system. WuKongIM's `whitelistOffOfPerson` is the opposite: false there means true here.",
+        "Whether a user who is not a system account receives personal messages, commands and events only from users on their own allowlist (`/channel/whitelist_add` with the user's uid and `channel_type` 1), from themselves, from system accounts and from the system. WuKongIM's `whitelistOffOfPerson` is the opposite: false there means true here.",
     }),
     backendMayImpersonate: Type.Boolean({
       default: false,

@@ -118,7 +118,7 @@ function reportLines(report: Report, comparesAll: boolean): readonly string[] {
     ...examples.map((example) => `    ${example}`),
   ]);
   return [
-    `Read ${messages} messages. Stored ${stored} lines; ${unchanged} were already stored.`,
+    `Read ${messages} new messages. Stored ${stored} lines; ${unchanged} were already stored.`,
     ...report.warnings,
     ...(refusals.length > 0 ? ["Not stored, by error code:", ...refusals] : []),
     ...(differences.length > 0

@@ -85,8 +85,8 @@ const USAGES: Readonly<Record<ClientCommand, Usage>> = {
     about: `Connects as a client of the user and prints messages, streams and events as they arrive, until
 Ctrl-C. Reconnects automatically. Meanwhile, the user is online. Commands stay in the user's inbox.
 The token comes from the environment variable ${USER_TOKEN_ENV}, or from the file that
-${USER_TOKEN_ENV}_FILE names. Without a token, the command registers a new one for the user's
-desktop class, as jindou token does.`,
+${USER_TOKEN_ENV}_FILE names. Without a token, the command registers a new one for the class
+in --device, as jindou token does.`,
     flags: {
       client: {
         value: "<url>",

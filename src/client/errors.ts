@@ -10,7 +10,7 @@ export const CLIENT_MESSAGES = {
   closed: "The client is closed",
   connection_lost: "The connection was lost",
   handler_failed: "A handler failed",
-  not_delivered: "The connection was lost on both attempts",
+  not_delivered: "The connection was lost twice during the send",
   no_fetch: "No fetch function",
   no_websocket: "No WebSocket: set the option webSocket",
   queue_full: "Too many waiting calls (option maxQueued)",

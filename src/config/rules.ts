@@ -354,7 +354,9 @@ function webhookProblems(endpoints: Config["webhooks"]["endpoints"]): readonly s
           : [`${name}: a secret must be whsec_ followed by 24 to 64 bytes in Base64.`]),
       ];
     }),
-    ...repeated.map((id) => `webhooks.endpoints contains the id ${JSON.stringify(id)} twice.`),
+    ...repeated.map(
+      (id) => `webhooks.endpoints contains the id ${JSON.stringify(id)} more than once.`,
+    ),
   ];
 }
 

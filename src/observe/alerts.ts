@@ -158,7 +158,7 @@ export const ALERTS: readonly AlertRule[] = [
       },
     ],
     forMinutes: 5,
-    summary: "{{ $labels.instance }} uses {{ $value | humanizePercentage }} of sockets.max",
+    summary: "{{ $labels.instance }} uses {{ $value | humanizePercentage }} of its maximum number of sockets",
   },
   {
     name: "JindouSocketsRefused",
@@ -191,7 +191,7 @@ export const ALERTS: readonly AlertRule[] = [
       { figure: increase("sockets_displaced_total", { minutes: 10 }), is: ">", than: 0 },
     ],
     forMinutes: 10,
-    summary: "One address opens many silent connections to {{ $labels.instance }}",
+    summary: "{{ $labels.instance }} closes connections from an address that exceeds its limit",
   },
   {
     name: "JindouBodiesPending",

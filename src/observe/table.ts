@@ -153,7 +153,7 @@ export const METRICS = {
   ),
   messagesAccepted: counter(
     "messages_accepted_total",
-    "Messages acknowledged as durable, by channel type and source (socket or http)",
+    "Acknowledged messages and commands, including retries, by channel type and source (socket or http)",
     ["channel_type", "source"],
   ),
   messagesDuplicate: counter(
@@ -356,7 +356,7 @@ export const METRICS = {
   ),
   webhookDisabled: counter(
     "webhook_disabled_total",
-    "Times that this node disabled the webhook, because it replied 410 or did not accept a request within maxAgeS",
+    "Times that this node disabled the webhook, because its receiver replied with 410 or did not accept a request within maxAgeS",
     ["webhook"],
   ),
   webhookLost: counter(

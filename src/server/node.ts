@@ -314,7 +314,10 @@ async function createNodeJwt(
     onKeysChanged: () => log.info("The JWT issuer has changed its keys"),
     onKeyFailure(err) {
       metrics.families.jwksFailures.of().add();
-      log.warn({ err }, "Could not read the JWT issuer's keys; the former keys stay valid");
+      log.warn(
+        { err },
+        "Could not read the JWT issuer's keys, or could not store them; keys that were read earlier stay valid for auth.jwt.jwksMaxStaleS",
+      );
     },
     onRefused(reason, detail) {
       metrics.families.tokensRefused.of(reason).add();

@@ -349,7 +349,7 @@ function fullReply(limit: LogLimit): HttpReply {
     producers:
       "The stream has reached logs.maxProducers. Reuse the Producer-Id of an existing producer, or raise the limit",
     depth: `The fork's chain of sources would have more than ${MAX_FORK_DEPTH} streams. Fork an earlier source, or copy the data to a new stream`,
-    streams: `The channel has ${MAX_OPEN_STREAMS} active streams, which is the maximum. Close one of them first`,
+    streams: `The channel has reached the maximum of ${MAX_OPEN_STREAMS} active streams. Close one of them first`,
   };
   return edgeReply("log_full", {}, what[limit]);
 }
@@ -363,7 +363,10 @@ function readExpiry(
     return { refusal: badHeader("Stream-TTL", "must not be sent with Stream-Expires-At") };
   if (ttl !== undefined && !TTL.test(ttl))
     return {
-      refusal: badHeader("Stream-TTL", "must be a number of seconds without leading zeros"),
+      refusal: badHeader(
+        "Stream-TTL",
+        "must be a number of seconds from 0 to 9999999999, without leading zeros",
+      ),
     };
   const expiresAtMs =
     expiresAt !== undefined && TIME.test(expiresAt) ? Date.parse(expiresAt) : undefined;
@@ -381,7 +384,10 @@ function readForkPlace(
     return { refusal: badHeader("Stream-Fork-Offset", "is not an offset") };
   if (subOffsetText !== undefined && !SUB_OFFSET.test(subOffsetText))
     return {
-      refusal: badHeader("Stream-Fork-Sub-Offset", "must be a number without leading zeros"),
+      refusal: badHeader(
+        "Stream-Fork-Sub-Offset",
+        "must be a non-negative integer without leading zeros",
+      ),
     };
   const subOffset = Math.min(Number(subOffsetText ?? 0), Number.MAX_SAFE_INTEGER);
   if (subOffset > 0 && offset === undefined)
@@ -421,7 +427,7 @@ function badType(): { readonly refusal: HttpReply } {
   return {
     refusal: badHeader(
       "Content-Type",
-      `must have at most ${MAX_NAME_LENGTH} printable ASCII characters`,
+      `must consist of 1 to ${MAX_NAME_LENGTH} printable ASCII characters`,
     ),
   };
 }

@@ -84,7 +84,7 @@ export const conversationBodies = {
         Type.Integer({
           minimum: 0,
           maximum: MAX_PAGE_SIZE,
-          description: `Maximum number of conversations to return. 0 or absent means ${MAX_CONVERSATIONS}`,
+          description: `Maximum number of conversations to return. 0 or absent means \`page_size\`, or ${MAX_CONVERSATIONS} if neither \`page\` nor \`page_size\` is set`,
         }),
       ),
       cursor: Type.Optional(

@@ -109,9 +109,15 @@ const syncedMessage = Type.Object(
 
 export const syncedPageBody = Type.Object(
   {
-    start_message_seq: count("start_message_seq of the request"),
-    end_message_seq: count("end_message_seq of the request"),
-    more: flag("1: there are more messages in this direction"),
+    start_message_seq: count(
+      "start_message_seq of the request. In the reply to /messages, sequence number of the first message, or 0",
+    ),
+    end_message_seq: count(
+      "end_message_seq of the request. In the reply to /messages, sequence number of the last message, or 0",
+    ),
+    more: flag(
+      "1: there are more messages in this direction. In the reply to /messages, 1: further messages did not fit",
+    ),
     messages: Type.Array(syncedMessage, { description: "Messages in ascending order" }),
   },
   {

@@ -179,7 +179,7 @@ class Copy {
     await this.#lines.flush();
     note(`Read ${this.#groups.size} groups. Reading messages of ${logged.length} channels …`);
     await this.#copyMessages(logged);
-    note(`Stored ${this.#messages} messages. Copying read positions …`);
+    note(`Sent ${this.#messages} messages. Copying read positions …`);
     await this.#copyPositions();
     if (isLast) await this.#compareUnread();
     const mayClose = () => isLast && (this.#differenceCount === 0 || acceptsDifferences);

@@ -230,7 +230,7 @@ class Surveyor {
         ...countLines(counts),
         ...tokenLines(counts.users_without_token, examples),
         ...findingLines(findings),
-        "The survey reads no messages. The number of messages is the sum of the last message_seq of all channels.",
+        "The survey reads no messages. The number of messages is the sum of the last message_seq of all groups and personal channels.",
       ],
       json: {
         ...counts,
@@ -269,7 +269,7 @@ function tokenLines(count: number, examples: readonly string[]): readonly string
   if (count === 0) return ["Every user has a token."];
   return [
     `Users without a token cannot connect to Jindou: ${listed(examples, count)}.`,
-    "Register their tokens with POST /user/token, or set auth.clients to none.",
+    "Register their tokens with POST /user/token, or set auth.clients to jwt, token+jwt or none.",
   ];
 }
 

@@ -54,7 +54,7 @@ const LINE_TOO_LARGE: LineCounts = {
   refused: [
     {
       ...{ line: 1, code: "too_large" },
-      message: "The line has more bytes than api.maxBodyBytes of the node, or a proxy, allows",
+      message: "The line has more bytes than the node's api.maxBodyBytes or a proxy allows",
     },
   ],
 };
