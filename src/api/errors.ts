@@ -117,7 +117,10 @@ export const EDGE_ERRORS = {
     message: "The number of webhooks has reached webhooks.max; delete one or raise the limit",
   },
   url_refused: { status: 400, message: "Webhooks cannot be sent to this URL; use another one" },
-  log_full: { status: 413, message: "The stream has reached a limit set in logs.*" },
+  log_full: {
+    status: 413,
+    message: "The stream, its chain of forks or its channel has reached a limit",
+  },
   body_too_large: { status: 413, message: "The request body is too large" },
   unsupported_media_type: {
     status: 415,
@@ -129,7 +132,7 @@ export const EDGE_ERRORS = {
   },
   importing: {
     status: 503,
-    message: "An import is open; until it is closed, other write calls are rejected",
+    message: "An import is open; until it is closed, calls from clients and other write calls are rejected",
   },
   import_closed: {
     status: 409,

@@ -27,7 +27,7 @@ const gone = Type.Literal(1, { description: "1: the message has expired or was r
 const streamState = Type.Enum(["closed", "cancelled", "interrupted"], {
   type: "string",
   description:
-    "How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or another stream. `interrupted`: its producer sent nothing for too long",
+    "How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or the forced start of another stream. `interrupted`: its producer sent nothing for too long",
 });
 const uids = Type.Array(uid, {
   maxItems: MAX_EVENT_UIDS,

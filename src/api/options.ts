@@ -41,7 +41,7 @@ export const apiOptions = Type.Object(
       minLength: 1,
       unit: "host:port",
       description:
-        "Address of the HTTP control plane. If this address or `api.compatListen` is not a loopback address, every call except logins and health checks needs a credential, and the process starts only if `api.token`, `admin.password` or `managers` is set. Port 0 selects a free port.",
+        "Address of the HTTP control plane. If this address or `api.compatListen` is not a loopback address, every call except logins, `/`, `/healthz` and `/readyz` needs a credential, and the process starts only if `api.token`, `admin.password` or `managers` is set. Port 0 selects a free port.",
     }),
     compatListen: Type.String({
       default: "",
@@ -54,7 +54,7 @@ export const apiOptions = Type.Object(
       maxLength: 4096,
       secret: true,
       description:
-        "Static API token that backends send in the `token` header, or as a Bearer token in the `Authorization` header. It has every permission. It must have at least 16 characters if `api.listen` or `api.compatListen` is not a loopback address; choose it at random. If it is set, every call except logins and health checks needs a credential. An empty value means that there is no static token.",
+        "Static API token that backends send in the `token` header, or as a Bearer token in the `Authorization` header. It has every permission. It must have at least 16 characters if `api.listen` or `api.compatListen` is not a loopback address; choose it at random. If it is set, every call except logins, `/`, `/healthz` and `/readyz` needs a credential. An empty value means that there is no static token.",
     }),
     tls: tlsOptions,
     trustedProxies: Type.Array(Type.String({ minLength: 1 }), {

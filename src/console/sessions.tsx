@@ -275,7 +275,7 @@ export function ClosedTable({ rows }: { readonly rows: readonly ClosedRow[] }) {
             <th>Reason</th>
             <FigureHead
               label="Code"
-              help="WebSocket close code. 4000 to 4099: the client reconnects at once. 4100 to 4199: after a pause. 4200 to 4299: it does not reconnect. 1006: no close frame."
+              help="WebSocket close code, or the HTTP status of a refused handshake. 4000 to 4099: the client reconnects at once. 4100 to 4199: after a pause. 4200 to 4299: it does not reconnect. 1006: no close frame."
             />
             <FigureHead label="Connected for" help="Time from the connect to the end." />
             <th>Address</th>

@@ -12,7 +12,7 @@ const MAX_DEPTH = 6;
 /** Maximum number of objects and lists in `resume`, including those in a point's unknown fields. */
 const MAX_BRACKETS = 10_000;
 
-export const GREETING_TOO_COMPLEX = `The first message must be one connect request of at most ${MAX_GREETING_BYTES} bytes and ${MAX_NAMES} names, not counting resume, with at most ${MAX_DEPTH} levels`;
+export const GREETING_TOO_COMPLEX = `The first message must be one connect request with at most ${MAX_GREETING_BYTES} bytes and ${MAX_NAMES} member names (not counting resume) and at most ${MAX_DEPTH} levels of nesting`;
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
