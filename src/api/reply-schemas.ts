@@ -66,7 +66,7 @@ export const importBody = Type.Object(
         {
           head_seq: count("Sequence number of the newest message"),
           head_timestamp: count(
-            "Time of the newest message in Unix seconds, or 0 if it was removed",
+            "Time of the newest message in Unix seconds, or 0 if it was removed or there is none",
           ),
           through_seq: count(
             "Last sequence number that `count` and `checksum` include. They include at most 10000 messages",
@@ -400,7 +400,9 @@ export const errorsBody = Type.Object(
         message: text("Message of the log line"),
         reason: text("Cause, empty if the log line has none"),
         count: Type.Integer({ description: "Number of occurrences" }),
-        fields: Type.Unknown({ description: "Object with the other fields of the log line" }),
+        fields: Type.Unknown({
+          description: "Object with other fields of the log line: strings, numbers and booleans",
+        }),
       }),
       {
         description:
@@ -768,7 +770,7 @@ export const migrationBody = Type.Object(
       type: "string",
       title: "MigrationStatus",
       description:
-        "State of the migration. completed: it finished in this process. migrated: it finished earlier, or there was nothing to migrate",
+        "State of the migration. completed: it finished in this process. migrated: another process or an earlier run finished it, or there was nothing to migrate",
       examples: ["running"],
     }),
     step: text("Current step, such as user, channel or message"),

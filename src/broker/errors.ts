@@ -198,7 +198,7 @@ export const CLOSE_REASONS = {
   slow_reader: { code: 4001, message: "The client reads too slowly" },
   replaced: { code: 4202, message: "The device opened a newer session" },
   rate_limited: { code: 4100, message: "Too many frames, bytes or logins" },
-  auth_timeout: { code: 4101, message: "No connect frame in time" },
+  auth_timeout: { code: 4101, message: "No login was completed in time" },
   unavailable: { code: 4102, message: "The node cannot serve sessions now" },
   token_expired: { code: 4103, message: "The token has expired" },
   kicked: {

@@ -32,7 +32,7 @@ interface ClosedSession {
 
 /** Reasons that are never sent to a client, with their explanations for the operator. */
 const OTHER_REASONS = {
-  lost: "The connection ended without a close frame, for example because the network failed, or because the client vanished or was silent for client.idleTimeoutS",
+  lost: "The connection ended without a close frame, for example because the network failed, or because the client vanished or was silent for the idleTimeoutS of its listener",
   left: "The client closed the connection without ending its session",
   origin_refused: "client.allowedOrigins does not contain the origin of the web page",
   too_many_connections: "The node already has client.maxConnections client sockets",
