@@ -68,7 +68,7 @@ const drainOptions = Type.Object(
       maximum: 600_000,
       unit: "milliseconds",
       description:
-        "Time limit for disconnecting clients and finishing calls after SIGTERM or SIGINT. When it expires, the remaining connections are closed.",
+        "Time limit for disconnecting clients and finishing calls, counted from the end of `drain.noticeMs`. When it expires, the remaining connections are closed.",
     }),
   },
   { additionalProperties: false },

@@ -119,7 +119,7 @@ export const METRICS = {
   ),
   jwksFailures: counter(
     "jwks_refresh_failures_total",
-    "Failed attempts to read the JWKS. The previous keys stay valid for auth.jwt.jwksMaxStaleS",
+    "Failed attempts to read or store the JWKS. The previous keys stay valid for auth.jwt.jwksMaxStaleS",
   ),
   hookRequests: counter(
     "hook_requests_total",
@@ -198,15 +198,15 @@ export const METRICS = {
   ),
   resumeRuns: counter(
     "resume_runs_total",
-    "Ranges of missed messages sent to clients that reconnected",
+    "Pages of missed messages sent to clients, for example after a reconnect",
   ),
   resumeMessages: counter(
     "resume_messages_total",
-    "Missed messages sent to clients that reconnected",
+    "Missed messages sent to clients, for example after a reconnect",
   ),
   eventFanouts: counter(
     "event_fanouts_total",
-    "Stream, tool-call, custom and client events delivered to sessions on this node",
+    "Stream, tool-call, custom and client events processed for delivery to sessions on this node",
   ),
   eventDeliveries: counter(
     "event_deliveries_total",
