@@ -86,7 +86,8 @@ function openApiDocument(routes: readonly ApiRoute[], info: ProductInfo, dialect
           type: "apiKey",
           in: "query",
           name: "token",
-          description: "Device token of the user `uid`, registered with POST /user/token",
+          description:
+            "Token of the user `uid`: registered with POST /user/token, or a JWT if auth.clients allows it",
         },
         signedUrl: {
           type: "apiKey",

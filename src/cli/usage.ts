@@ -74,7 +74,7 @@ const USAGES: Readonly<Record<ClientCommand, Usage>> = {
       user: { value: "<uid>", text: "one user of a personal conversation" },
       with: { value: "<uid>", text: "the other user" },
       limit: { value: "<number>", text: "maximum number of messages, 1 to 500 (default: 20)" },
-      before: { value: "<seq>", text: "only messages before this sequence number" },
+      before: { value: "<seq>", text: "only messages before this sequence number, newest first" },
       after: { value: "<seq>", text: "only the first messages after this sequence number" },
     },
     example: "jindou history --user=alice --with=bob",

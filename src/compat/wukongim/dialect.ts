@@ -329,14 +329,14 @@ function channelRows(
   return [
     postRoute({
       ...docsOf("/channel", table),
-      summary: "Creates or changes a channel. Absent flags become 0",
+      summary: "Creates or changes a channel. Absent flags except client_events become 0",
       body: create,
       handle: upsert,
     }),
     postRoute({
       ...docsOf("/channel/info", table),
       summary:
-        "Sets all flags of a channel; absent flags become 0. Creates the channel if it does not exist",
+        "Sets the flags of a channel; absent flags except client_events become 0. Creates the channel if it does not exist",
       body: bodies.update,
       // Overrides `subscribers` and `reset`, which are unknown fields here but may be in the body.
       handle: (body) => upsert({ ...body, subscribers: [], reset: 0 }),
