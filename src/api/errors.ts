@@ -132,7 +132,8 @@ export const EDGE_ERRORS = {
   },
   importing: {
     status: 503,
-    message: "An import is open; until it is closed, calls from clients and other write calls are rejected",
+    message:
+      "An import is open; until it is closed, calls from clients and other write calls are rejected",
   },
   import_closed: {
     status: 409,

@@ -158,7 +158,8 @@ export const ALERTS: readonly AlertRule[] = [
       },
     ],
     forMinutes: 5,
-    summary: "{{ $labels.instance }} uses {{ $value | humanizePercentage }} of its maximum number of sockets",
+    summary:
+      "{{ $labels.instance }} uses {{ $value | humanizePercentage }} of its maximum number of sockets",
   },
   {
     name: "JindouSocketsRefused",
