@@ -218,7 +218,7 @@ t.test("watchers are notified at once of a user who is banned", async (t) => {
     });
 });
 
-t.test("watchers see no change if a node ends and its users reconnect elsewhere", async (t) => {
+t.test("watchers see no change if a node stops and its users reconnect elsewhere", async (t) => {
   await onNodesWithLongDelay(t, async (t, [here, there]) => {
     if (here === there) return; // a single node has no watchers after its end
     const [drained, killed] = [await newUser(t, here, "drained"), await newUser(t, here, "killed")];

@@ -148,7 +148,7 @@ t.test(
 );
 
 t.test(
-  "a session whose entry Redis lost comes online again, and a revoked session is ended",
+  "a session whose entry was lost in Redis comes online again, and a revoked session is ended",
   async (t) => {
     const uids = ["forgotten", "revoked"];
     for (const uid of uids) await register(uid);

@@ -182,7 +182,7 @@ t.test(
       },
     );
 
-    await t.test("the process drains and exits with 0 after these attacks", async (t) => {
+    await t.test("the process drains and exits with 0 after the preceding attacks", async (t) => {
       t.equal(await broker.terminate(), 0);
     });
   },

@@ -72,7 +72,7 @@ t.test(
 );
 
 // Covers [decisions: Deduplication]
-t.test("a retry after a restart returns the first message", async (t) => {
+t.test("a retry after a restart returns the result of the first attempt", async (t) => {
   const before = await startWorld(t);
   const options = { client_msg_no: "n-1" };
   const first = await before.send("alice", person("bob"), "x", options);

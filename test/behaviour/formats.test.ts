@@ -101,7 +101,7 @@ for (const format of FORMATS) {
       t.same(await client.nextEvent(), { id: "s-1", type, data });
   });
 
-  t.test(`a command is pushed until it is acknowledged over ${name}`, async (t) => {
+  t.test(`a command is pushed over ${name} until it is acknowledged`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const syncOnce = { header: { sync_once: 1 } };
     await world.register(ann);
@@ -140,7 +140,7 @@ for (const format of FORMATS) {
     t.same(seqs(messages), [1], "only the message sent before the kick is stored");
   });
 
-  t.test(`a client can reconnect after its connection broke over ${name}`, async (t) => {
+  t.test(`a client that uses ${name} can reconnect after its connection broke`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const device = { deviceId: "phone" };
     const first = await joinFormat(t, world, format, ann, device);

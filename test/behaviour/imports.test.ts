@@ -204,7 +204,7 @@ t.test("an import into a store that contains data is refused and changes nothing
 });
 
 t.test(
-  "each line of an import is stored, unchanged or refused independently of other lines, and users find the imported data",
+  "each line of an import is stored, reported as unchanged, or refused independently of other lines, and users find the imported data",
   async (t) => {
     const world = await startWorld(t);
     await world.call("/admin/import/open", {});

@@ -344,7 +344,7 @@ t.test(
   },
 );
 
-t.test("a wrong JWT counts as a guess, and an expired JWT does not", async (t) => {
+t.test("expired JWTs do not count as guesses, and refusals are counted by reason", async (t) => {
   const { clientPort } = world;
   const guarded = await startWorld(t, {
     ...SETTINGS,

@@ -487,7 +487,7 @@ t.test(
 // Covers [feature: Hooks]
 for (const policy of ["deny", "allow"] as const)
   t.test(
-    `with onFailure ${policy}, a send hook that failed ten times is not called for five seconds`,
+    `with onFailure ${policy}, a send hook that failed ten times is not called for the next message`,
     async (t) => {
       reset();
       const isAllowed = policy === "allow";

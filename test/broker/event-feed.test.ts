@@ -16,7 +16,7 @@ import { draftOf } from "../contract/store-fixture.ts";
 import { openStore, testFolder } from "../store/embedded/folder.ts";
 import { t } from "../support/suite.ts";
 
-t.test("a feed read does not load messages that were sent while the feed was off", async (t) => {
+t.test("reading the feed does not load messages sent while the feed was off", async (t) => {
   const store = await openStore(t, testFolder(t));
   const send = async (isOn: boolean, count: number) => {
     await store.switchFeed(isOn);

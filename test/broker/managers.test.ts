@@ -79,7 +79,7 @@ t.test(
   },
 );
 
-t.test("an invalid manager account prevents the start", async (t) => {
+t.test("a node with an invalid manager account does not start", async (t) => {
   const account = { username: "a", password: "p", role: "viewer" } as const;
   for (const accounts of [
     [account, account],

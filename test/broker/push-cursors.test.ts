@@ -12,7 +12,7 @@ import { damageRow, openStore, testFolder } from "../store/embedded/folder.ts";
 import { group, rules } from "./node.ts";
 
 t.test(
-  "the push decisions for a large group are made once, even if they are written in several batches",
+  "decisions about push notifications for a large group are made once, even if they are written in several batches",
   async (t) => {
     const store = await openStore(t, testFolder(t));
     const uids = Array.from({ length: 9000 }, (_, at) => `user-${at}`);
@@ -63,7 +63,7 @@ t.test(
 );
 
 t.test(
-  "a channel that cannot be read does not stop the push decisions for other channels",
+  "a channel that cannot be read does not stop decisions about push notifications for other channels",
   async (t) => {
     const path = testFolder(t);
     const before = await openStore(t, path);
@@ -97,7 +97,7 @@ t.test(
 );
 
 t.test(
-  "whether a message that is stored during a read of the feed needs push notifications is decided at once",
+  "a message that is stored during a read of the feed is checked for push notifications at once",
   async (t) => {
     const store = await openStore(t, testFolder(t));
     await store.switchFeed(true);

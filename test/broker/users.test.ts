@@ -181,44 +181,47 @@ t.test("a query for the online status of an invalid id is refused", async (t) =>
   await t.rejects(users.onlineStatus(["alice", "a#b"]), { code: "bad_id" });
 });
 
-t.test("a call with a late notification ends no session that a later call allowed", async (t) => {
-  const { store, cluster, events, directory } = await startNode(t);
-  let hold: Promise<void> | undefined;
-  const users = createUsers({
-    ...{ store, directory },
-    publisher: {
-      async announce(events) {
-        const held = hold;
-        hold = undefined;
-        await held;
-        await cluster.announce(events);
+t.test(
+  "a token change, logout or ban whose notification is late ends no session that is valid by then",
+  async (t) => {
+    const { store, cluster, events, directory } = await startNode(t);
+    let hold: Promise<void> | undefined;
+    const users = createUsers({
+      ...{ store, directory },
+      publisher: {
+        async announce(events) {
+          const held = hold;
+          hold = undefined;
+          await held;
+          await cluster.announce(events);
+        },
       },
-    },
-  });
-  await users.setToken({ uid: "alice", token: "one", ...MAIN });
-  const later = tokenTag(hashToken("later"));
-  const registerToken = () => users.setToken({ uid: "alice", token: "later", ...MAIN });
-  const cases = [
-    [() => users.setToken({ uid: "alice", token: "two", ...MAIN }), registerToken, later],
-    [() => users.quitDevice("alice", [0]), registerToken, later],
-    [() => users.quitDevice("alice", [0]), async () => {}, JWT_TAG],
-    [() => users.setBan("alice", true), () => users.setBan("alice", false), later],
-  ] as const;
-  for (const [startSlowCall, allow, tag] of cases) {
-    let release = () => {};
-    hold = new Promise((resolve) => {
-      release = resolve;
     });
-    const slowCall = startSlowCall();
-    while (hold !== undefined) await new Promise(setImmediate);
-    await allow();
-    await directory.login(record("session", { tokenTag: tag }));
-    events.length = 0;
-    release();
-    await slowCall;
-    t.same(events, [CHANGED]);
-  }
-});
+    await users.setToken({ uid: "alice", token: "one", ...MAIN });
+    const later = tokenTag(hashToken("later"));
+    const registerToken = () => users.setToken({ uid: "alice", token: "later", ...MAIN });
+    const cases = [
+      [() => users.setToken({ uid: "alice", token: "two", ...MAIN }), registerToken, later],
+      [() => users.quitDevice("alice", [0]), registerToken, later],
+      [() => users.quitDevice("alice", [0]), async () => {}, JWT_TAG],
+      [() => users.setBan("alice", true), () => users.setBan("alice", false), later],
+    ] as const;
+    for (const [startSlowCall, allow, tag] of cases) {
+      let release = () => {};
+      hold = new Promise((resolve) => {
+        release = resolve;
+      });
+      const slowCall = startSlowCall();
+      while (hold !== undefined) await new Promise(setImmediate);
+      await allow();
+      await directory.login(record("session", { tokenTag: tag }));
+      events.length = 0;
+      release();
+      await slowCall;
+      t.same(events, [CHANGED]);
+    }
+  },
+);
 
 t.test(
   "a token change or a logout fails if its notification cannot be sent, and repeating the logout completes the logout",

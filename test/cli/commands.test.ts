@@ -115,7 +115,7 @@ for (const [place, start] of Object.entries(WORLDS))
   });
 
 t.test(
-  "`jindou watch` registers a token itself, prints JSON, and exits with 0 on SIGINT",
+  "`jindou watch --json` registers a token itself, prints JSON, and exits with 0 on SIGINT",
   async (t) => {
     const broker = await spawnBroker(t);
     const shell = openShell(t, broker);

@@ -187,7 +187,7 @@ t.test(
   },
 );
 
-t.test("a refused request is not retried after its connection has ended", async (t) => {
+t.test("a request that waits for its retry is sent only once after a reconnect", async (t) => {
   const server = new ScriptedServer((operation, socket) => {
     const isFirst = server.sockets.length === 1;
     if (operation.kind === "connect") acknowledge(operation, socket);

@@ -13,7 +13,7 @@ const MAX_GZIP_BYTES = 22_800;
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 
 t.test(
-  "the SDK has at most 22,800 bytes in a browser bundle and contains no code for Node",
+  "the gzipped SDK has at most 22,800 bytes in a browser bundle and contains no code for Node",
   async (t) => {
     const { outputFiles, metafile } = await build({
       stdin: {

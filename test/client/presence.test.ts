@@ -115,7 +115,7 @@ t.test(
 );
 
 t.test(
-  "a presence push that follows the reply is reported, even if both arrive in the same turn",
+  "a presence push that follows the reply to a watch is reported, even if both arrive in the same turn",
   async (t) => {
     const server = new ScriptedServer((operation, socket) => {
       if (operation.kind === "connect") acknowledge(operation, socket);

@@ -50,7 +50,7 @@ t.test(
   },
 );
 
-t.test("a connection that is silent after `offline` and `online` is replaced", async (t) => {
+t.test("a connection that is silent after `offline` and `online` events is replaced", async (t) => {
   const page = openPage(t);
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind === "connect") acknowledge(operation, socket); // pings are not answered
@@ -67,21 +67,24 @@ t.test("a connection that is silent after `offline` and `online` is replaced", a
   await client.ready();
 });
 
-t.test("an unanswered CONNECT is replaced after `offline` and `online`", async (t) => {
-  const page = openPage(t);
-  const server = new ScriptedServer((operation, socket) => {
-    if (server.sockets.length > 1) welcome(operation, socket);
-  });
-  const client = connectTo(t, server, {
-    reconnect: LONG_PAUSE,
-    timeouts: { connectMs: 600_000 },
-  });
-  await server.received("connect");
-  page.dispatchEvent(new Event("offline"));
-  page.dispatchEvent(new Event("online"));
-  await client.ready();
-  t.equal(server.sockets.length, 2);
-});
+t.test(
+  "a connection whose CONNECT is unanswered is replaced after `offline` and `online` events",
+  async (t) => {
+    const page = openPage(t);
+    const server = new ScriptedServer((operation, socket) => {
+      if (server.sockets.length > 1) welcome(operation, socket);
+    });
+    const client = connectTo(t, server, {
+      reconnect: LONG_PAUSE,
+      timeouts: { connectMs: 600_000 },
+    });
+    await server.received("connect");
+    page.dispatchEvent(new Event("offline"));
+    page.dispatchEvent(new Event("online"));
+    await client.ready();
+    t.equal(server.sockets.length, 2);
+  },
+);
 
 t.test(
   "page events do not call the token function while an earlier call to it is in progress",

@@ -81,33 +81,36 @@ async function firstStream({ server, streams }: StreamFixture): Promise<LiveStre
   return streams[0] as LiveStream; // the stream exists after `until`
 }
 
-t.test("a stream read from its start has its message, text, tool calls and end", async (t) => {
-  const fixture = await start(t);
-  const { client, socket, events } = fixture;
-  const inMessage = new Promise<LiveStream>((resolve) =>
-    client.on("message", (message) => resolve(client.stream(message))),
-  );
-  const first = messageOf(SAMPLE.snapshot(0));
-  socket.push({ kind: "message", channel: TEAM, message: first });
-  for (const event of SAMPLE.events) socket.push(eventPush(event));
-  const stream = await firstStream(fixture);
-  t.equal(await inMessage, stream, "message and stream event name the same stream");
-  t.equal(await read(stream), SAMPLE.text());
-  const ended = await stream.finished;
-  t.match(ended, { state: "closed", text: SAMPLE.text(), nextIndex: EVENT_COUNT });
-  t.match(ended, { startData: "begin", endData: "end", fromUid: "bot" });
-  t.match(ended, { messageId: 77, messageSeq: 7, clientMsgNo: "s" });
-  t.same(
-    ended.notes.map((note) => note.data),
-    ["tool 2"],
-  );
-  t.same(
-    events.map(({ data, stream }) => [data, stream?.text, stream?.nextIndex]),
-    [["tool 2", SAMPLE.text(4), 4]],
-  );
-  t.equal(await read(stream), SAMPLE.text(), "the text can be read again");
-  t.equal(await read(stream.pieces("now")), "", "no text follows the end");
-});
+t.test(
+  "a stream that is read from its start has its message, text, tool calls and end",
+  async (t) => {
+    const fixture = await start(t);
+    const { client, socket, events } = fixture;
+    const inMessage = new Promise<LiveStream>((resolve) =>
+      client.on("message", (message) => resolve(client.stream(message))),
+    );
+    const first = messageOf(SAMPLE.snapshot(0));
+    socket.push({ kind: "message", channel: TEAM, message: first });
+    for (const event of SAMPLE.events) socket.push(eventPush(event));
+    const stream = await firstStream(fixture);
+    t.equal(await inMessage, stream, "message and stream event name the same stream");
+    t.equal(await read(stream), SAMPLE.text());
+    const ended = await stream.finished;
+    t.match(ended, { state: "closed", text: SAMPLE.text(), nextIndex: EVENT_COUNT });
+    t.match(ended, { startData: "begin", endData: "end", fromUid: "bot" });
+    t.match(ended, { messageId: 77, messageSeq: 7, clientMsgNo: "s" });
+    t.same(
+      ended.notes.map((note) => note.data),
+      ["tool 2"],
+    );
+    t.same(
+      events.map(({ data, stream }) => [data, stream?.text, stream?.nextIndex]),
+      [["tool 2", SAMPLE.text(4), 4]],
+    );
+    t.equal(await read(stream), SAMPLE.text(), "the text can be read again");
+    t.equal(await read(stream.pieces("now")), "", "no text follows the end");
+  },
+);
 
 t.test("custom events are emitted unchanged", async (t) => {
   const { client, socket, server, events } = await start(t);

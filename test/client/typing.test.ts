@@ -86,7 +86,7 @@ t.test("typing sends an event at most every 3 seconds in each channel", async (t
 });
 
 t.test(
-  "a stop event is sent only if typing was reported, and after a sent message typing is reported again at once",
+  "a stop event is sent only if typing was reported, and typing is reported again at once after a message is sent",
   async (t) => {
     const { client, sent } = await start(t);
     client.typing(LOBBY, false);

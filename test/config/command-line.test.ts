@@ -75,7 +75,7 @@ t.test("a flag may have an empty value", async (t) => {
   t.same(parseCommandLine(["--node.id="]).flags, [{ name: "node.id", value: "" }]);
 });
 
-t.test("--help and --version override a command and the arguments after them", async (t) => {
+t.test("--help overrides other arguments, and --version selects the command version", async (t) => {
   for (const argv of [["--help"], ["-h"], ["help"], ["start", "--help", "--x"]])
     t.equal(parseCommandLine(argv).command, "help", argv.join(" "));
   for (const argv of [["--version"], ["-V"]])

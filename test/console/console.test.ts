@@ -120,7 +120,7 @@ t.test(
 );
 
 t.test(
-  "a reply that takes longer than the interval of the live view is shown, and a late reload does not replace a newer page",
+  "a reply that takes longer than the interval of the live view is shown, and a late reload does not replace a page that was opened in the meantime",
   async (t) => {
     const world = await startWorld(t);
     const channel = await world.newGroup(["ann"]);

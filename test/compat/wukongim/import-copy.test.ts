@@ -266,23 +266,26 @@ t.test(
   },
 );
 
-t.test("--channels may name a disbanded group and disband others, in every run", async (t) => {
-  const source = await startSource(t, TOKEN);
-  const node = await startBroker(t);
-  const file = join(await tempFolder(t), "channels.ndjson");
-  const lines = [
-    { channel_id: "gone", large: 1 },
-    { channel_id: "quiet", disband: 1 },
-  ].map((line) => JSON.stringify({ kind: "channel", channel_type: 2, ...line }));
-  await writeFile(file, lines.join("\n"));
-  for (const flags of [[], ["--close"]]) {
-    const run = await runImport(t, source, node, [`--channels=${file}`, ...flags]);
-    t.equal(run.code, 0, run.stdout + run.stderr);
-    t.match(JSON.parse(run.stdout), { differences: [], closed: flags.length });
-  }
-  const state = await node.call("/channel/state?channel_id=quiet&channel_type=2");
-  t.match(state.body, { disband: 1 });
-});
+t.test(
+  "the file of --channels may name a disbanded group and may disband another group, in every run",
+  async (t) => {
+    const source = await startSource(t, TOKEN);
+    const node = await startBroker(t);
+    const file = join(await tempFolder(t), "channels.ndjson");
+    const lines = [
+      { channel_id: "gone", large: 1 },
+      { channel_id: "quiet", disband: 1 },
+    ].map((line) => JSON.stringify({ kind: "channel", channel_type: 2, ...line }));
+    await writeFile(file, lines.join("\n"));
+    for (const flags of [[], ["--close"]]) {
+      const run = await runImport(t, source, node, [`--channels=${file}`, ...flags]);
+      t.equal(run.code, 0, run.stdout + run.stderr);
+      t.match(JSON.parse(run.stdout), { differences: [], closed: flags.length });
+    }
+    const state = await node.call("/channel/state?channel_id=quiet&channel_type=2");
+    t.match(state.body, { disband: 1 });
+  },
+);
 
 t.test(
   "an import leaves out and counts a line that is larger than the node's maximum body size",
