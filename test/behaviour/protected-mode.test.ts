@@ -136,10 +136,10 @@ for (const [address, settings] of [
   ["[::]", { JINDOU_API_LISTEN: "[::]:0" }],
   ["an address without a host", { JINDOU_API_LISTEN: ":0" }],
   ["a host name", { JINDOU_API_LISTEN: "example.com:0" }],
-  ["every address with auth.api required", { ...EVERYWHERE, ...REQUIRED }],
+  ["every address and auth.api is required", { ...EVERYWHERE, ...REQUIRED }],
 ] as const)
   t.test(
-    `a node that listens on ${address} without a password or token does not start`,
+    `a node without a password or token does not start if it listens on ${address}`,
     async (t) => {
       await t.rejects(startWorld(t, settings), ConfigError);
     },
