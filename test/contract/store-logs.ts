@@ -372,23 +372,26 @@ function producing(t: Test, driver: LogDriver): void {
     t.strictSame(await appendsOf(fixture.store, NAME), [["0"], ["1"], ["2"], ["3"]]);
   });
 
-  t.test("a retry is recognised even if its order is old or the log is closed", async (t) => {
-    const { store } = await driver.open(t);
-    await created(store.createLog(NAME, draftOf()));
-    const append = appendOf(["a"], { ...producerOf(0), order: "5" });
-    await appended(store.appendLog(NAME, append));
-    t.match(await store.appendLog(NAME, append), { verdict: "repeated" });
-    const next = appendOf(["b"], { ...producerOf(1), order: "5" });
-    t.strictSame(await store.appendLog(NAME, next), { verdict: "out_of_order" });
-    const close = appendOf(["c"], { ...producerOf(1), close: "closed" });
-    await appended(store.appendLog(NAME, close));
-    const retry = await store.appendLog(NAME, { ...close, records: [bytesOf("other")] });
-    t.match(retry, { verdict: "repeated", closed: "closed", producer: { epoch: 0, number: 1 } });
-    t.match(await store.appendLog(NAME, appendOf(["d"], producerOf(2))), { verdict: "closed" });
-    const closeAgain = appendOf([], { ...producerOf(2), close: "closed" });
-    t.match(await store.appendLog(NAME, closeAgain), { verdict: "closed" });
-    t.strictSame(await appendsOf(store, NAME), [["a"], ["c"]]);
-  });
+  t.test(
+    "a retry is recognised even if its `order` has already been used or the log is closed",
+    async (t) => {
+      const { store } = await driver.open(t);
+      await created(store.createLog(NAME, draftOf()));
+      const append = appendOf(["a"], { ...producerOf(0), order: "5" });
+      await appended(store.appendLog(NAME, append));
+      t.match(await store.appendLog(NAME, append), { verdict: "repeated" });
+      const next = appendOf(["b"], { ...producerOf(1), order: "5" });
+      t.strictSame(await store.appendLog(NAME, next), { verdict: "out_of_order" });
+      const close = appendOf(["c"], { ...producerOf(1), close: "closed" });
+      await appended(store.appendLog(NAME, close));
+      const retry = await store.appendLog(NAME, { ...close, records: [bytesOf("other")] });
+      t.match(retry, { verdict: "repeated", closed: "closed", producer: { epoch: 0, number: 1 } });
+      t.match(await store.appendLog(NAME, appendOf(["d"], producerOf(2))), { verdict: "closed" });
+      const closeAgain = appendOf([], { ...producerOf(2), close: "closed" });
+      t.match(await store.appendLog(NAME, closeAgain), { verdict: "closed" });
+      t.strictSame(await appendsOf(store, NAME), [["a"], ["c"]]);
+    },
+  );
 
   t.test("a producer can close a log without appending a record", async (t) => {
     const fixture = await driver.open(t);

@@ -53,7 +53,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.strictSame(await typesOf(store), ["user.online", "user.offline", "user.online"]);
   });
 
-  t.test("a changed token and a session that the server ends each have an event", async (t) => {
+  t.test("the feed reports each changed token and each kicked or logged-out session", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
     const device = { uid: "ann", flag: 0, level: 1, tokenHash: new Uint8Array([1]) } as const;
@@ -183,7 +183,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     },
   );
 
-  t.test("commands that expire without an acknowledgement have an event", async (t) => {
+  t.test("commands that expire without an acknowledgement are reported in the feed", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.switchFeed(true);
@@ -220,23 +220,26 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.equal(rows.length, 2, "no event is repeated");
   });
 
-  t.test("an expired command has an event if a new command takes its place", async (t) => {
-    const fixture = await createFixture(t);
-    const { store } = fixture;
-    await store.switchFeed(true);
-    const send = async (expireS = 0) => {
-      const command = commandOf({ fromUid: "eve", origin: "s1", expireS });
-      return (await store.appendCommand(command)).messageId;
-    };
-    const ids = [await send(10), await send(10)];
-    for (let i = ids.length; i < SHARE; i++) await send();
-    fixture.nowMs += 10_000;
-    await send();
-    const expired = { type: "command.expired", fields: { command_ids: ids } };
-    t.match(await eventsOf(store, userTopic("bob")), [expired]);
-    await store.sweep();
-    t.equal((await eventsOf(store, userTopic("bob"))).length, 1, "no event is repeated");
-  });
+  t.test(
+    "an expired command is reported in the feed when a new command takes its place",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { store } = fixture;
+      await store.switchFeed(true);
+      const send = async (expireS = 0) => {
+        const command = commandOf({ fromUid: "eve", origin: "s1", expireS });
+        return (await store.appendCommand(command)).messageId;
+      };
+      const ids = [await send(10), await send(10)];
+      for (let i = ids.length; i < SHARE; i++) await send();
+      fixture.nowMs += 10_000;
+      await send();
+      const expired = { type: "command.expired", fields: { command_ids: ids } };
+      t.match(await eventsOf(store, userTopic("bob")), [expired]);
+      await store.sweep();
+      t.equal((await eventsOf(store, userTopic("bob"))).length, 1, "no event is repeated");
+    },
+  );
 
   t.test(
     "more than 500 commands that expire together are reported in several events",
@@ -258,7 +261,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     },
   );
 
-  t.test("commands that expire while the feed is off have no events", async (t) => {
+  t.test("commands that expire while the feed is off are not reported", async (t) => {
     const fixture = await createFixture(t);
     const { store } = fixture;
     await store.switchFeed(true);

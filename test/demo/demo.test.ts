@@ -188,9 +188,12 @@ async function play(t: Test, broker: ChildBroker, view: View): Promise<void> {
 }
 
 for (const view of [DESKTOP, PHONE])
-  t.test(`the demo works from the first message to the kick at ${view.width} px`, async (t) => {
-    await play(t, await startNode(t), view);
-  });
+  t.test(
+    `at a width of ${view.width} px, the demo works from the first message to the kick`,
+    async (t) => {
+      await play(t, await startNode(t), view);
+    },
+  );
 
 t.test("the demo works with api.dialect = wukongim", async (t) => {
   await play(t, await startNode(t, { JINDOU_API_DIALECT: "wukongim" }), { width: 1024 });

@@ -19,7 +19,7 @@ const CUSTOM = {
 };
 
 t.test(
-  "messages sent since a user was added reach live and joining sessions once and in order",
+  "messages sent since a user was added to a group reach the user's live and joining sessions once and in order",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
@@ -56,7 +56,7 @@ t.test(
 );
 
 t.test(
-  "a session whose user is removed right after being added gets no more messages and leaves no subscription",
+  "a session whose user is removed from a group right after being added gets no more of the group's messages and leaves no subscription",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);

@@ -126,7 +126,7 @@ t.test("each member is sent its frames in order while a delivery is deferred", a
   t.equal(wire.published, 1, "later messages are published again");
 });
 
-t.test("a session gets deferred frames before its other frames except DISCONNECT", async (t) => {
+t.test("a session gets its deferred frames before any other frame except DISCONNECT", async (t) => {
   const { g, members, wire } = liveGroup(native(60));
   g.deliver(message("m1", LARGE), undefined, wire);
   const [replied, removed, ended] = members.slice(-3);

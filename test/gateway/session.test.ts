@@ -27,7 +27,7 @@ t.test("`writable` resolves when the unread bytes have fallen to the given numbe
 });
 
 t.test(
-  "calls of `writable` with different limits all resolve when the unread bytes fall to the lowest limit",
+  "calls to `writable` with different limits all resolve when the unread bytes fall to the lowest limit",
   async (t) => {
     const { session, connection } = joiner();
     connection.unread = 101;

@@ -8,7 +8,7 @@ const STREAM = { channel_id: "team", channel_type: 2, client_msg_no: "s" };
 
 for (const driver of ["uws", "portable"])
   t.test(
-    `${driver}: a misspelt query parameter is named in the refusal of a viewer and in a response with server-sent events`,
+    `${driver}: a refusal and a response with server-sent events both name the misspelt query parameter of the request`,
     async (t) => {
       const node = await spawnBroker(t, { JINDOU_TRANSPORT_DRIVER: driver });
       await node.call("/user/token", { uid: "amy", token: "amy-token", device_flag: 1 });

@@ -69,7 +69,7 @@ function nested(key: string, value: unknown): object {
 }
 
 t.test(
-  "a value with quotes, spaces or invisible characters is refused, whatever its source",
+  "a value in quotes, or with a space or an invisible character at its beginning or end, is refused, whatever its source",
   async (t) => {
     const folder = await temporaryFolder(t);
     const all = [...TEXTS, ...SECRETS];

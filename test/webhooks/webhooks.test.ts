@@ -557,7 +557,7 @@ for (const [name, title, arrives] of [
   });
 
 t.test(
-  "a damaged record of a webhook hides no other failed delivery or attempt, and does not stop the removal of old events",
+  "a damaged record of a webhook does not hide other failed deliveries and attempts, and does not stop the removal of old events",
   async (t) => {
     const texts = {
       state: new Map([["live/0", "{"]]),

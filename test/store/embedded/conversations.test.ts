@@ -183,7 +183,7 @@ t.test(
   },
 );
 
-t.test("a message that cannot be read hides no conversation", async (t) => {
+t.test("a message that cannot be read does not hide a conversation", async (t) => {
   const path = testFolder(t);
   const problems = new Set<string>();
   const onError = (_: Error, what: string) => void problems.add(what);

@@ -125,7 +125,7 @@ t.test("the last write is dropped if it contains wrong bytes", async (t) => {
 });
 
 t.test(
-  "WAL damage that is followed by valid data prevents a start, and no file is changed",
+  "the store does not start, and changes no file, if WAL damage is followed by valid data",
   async (t) => {
     const path = await crashedWith(t, 3);
     const file = onlyFile(path);
@@ -275,18 +275,21 @@ t.test("a crash while damage is being removed does not hide the damage", async (
   }
 });
 
-t.test("with durability disk, damage prevents a start even after a reboot", async (t) => {
-  const path = await fourFiles(t, { durability: "disk" });
-  for (const file of walFiles(path)) asOfAnotherBoot(file);
-  damage(walFiles(path)[1] ?? "");
-  await t.rejects(storeIn(path).start(), {
-    code: "internal",
-    message: /00000002\.log is damaged at byte/,
-  });
-});
+t.test(
+  "with durability disk, the store does not start with a damaged WAL, even after a reboot",
+  async (t) => {
+    const path = await fourFiles(t, { durability: "disk" });
+    for (const file of walFiles(path)) asOfAnotherBoot(file);
+    damage(walFiles(path)[1] ?? "");
+    await t.rejects(storeIn(path).start(), {
+      code: "internal",
+      message: /00000002\.log is damaged at byte/,
+    });
+  },
+);
 
 t.test(
-  "damage in a synced WAL file prevents a start, even if later files are not synced",
+  "the store does not start if a synced WAL file is damaged, even if later files are not synced",
   async (t) => {
     const path = await fourFiles(t);
     const files = walFiles(path);
@@ -451,25 +454,28 @@ t.test("a user cannot forge damage by sending a WAL file as a payload", async (t
   t.same(await seqsIn(reopened), [1]);
 });
 
-t.test("a missing first or middle segment prevents a start", async (t) => {
-  const path = testFolder(t);
-  const store = await openStore(t, path, { segmentBytes: 64 });
-  for (let i = 1; i <= 4; i++) await store.append(numbered(i));
-  const copy = await crashedCopy(t, path);
-  const files = walFiles(copy);
-  t.ok(files.length >= 4);
-  const [first, second] = files;
-  rmSync(second ?? "");
-  await t.rejects(storeIn(copy).start(), {
-    message: /00000002\.log is missing/,
-  });
-  const secondCopy = await crashedCopy(t, path);
-  rmSync(walFiles(secondCopy)[0] ?? "");
-  await t.rejects(storeIn(secondCopy).start(), {
-    message: /00000001\.log is missing/,
-  });
-  t.ok(first);
-});
+t.test(
+  "the store does not start if its first segment or a middle segment is missing",
+  async (t) => {
+    const path = testFolder(t);
+    const store = await openStore(t, path, { segmentBytes: 64 });
+    for (let i = 1; i <= 4; i++) await store.append(numbered(i));
+    const copy = await crashedCopy(t, path);
+    const files = walFiles(copy);
+    t.ok(files.length >= 4);
+    const [first, second] = files;
+    rmSync(second ?? "");
+    await t.rejects(storeIn(copy).start(), {
+      message: /00000002\.log is missing/,
+    });
+    const secondCopy = await crashedCopy(t, path);
+    rmSync(walFiles(secondCopy)[0] ?? "");
+    await t.rejects(storeIn(secondCopy).start(), {
+      message: /00000001\.log is missing/,
+    });
+    t.ok(first);
+  },
+);
 
 t.test(
   "a segment whose creation was interrupted counts as empty and does not keep the store from starting",

@@ -275,26 +275,29 @@ t.test("messages that cannot be read are removed when they expire", async (t) =>
   for (const name of ["log", "expiry", "expiring"]) t.equal(await countIn(t, path, name), 0, name);
 });
 
-t.test("a stream that could not be read at the start is removed with its message", async (t) => {
-  const problems: string[] = [];
-  const onError = (_: Error, what: string) => void problems.push(what);
-  const limits = { maxChannelMessages: 1, onError };
-  const { path, store: opening } = setUp(t, limits);
-  const store = await opening;
-  await store.streamEvent(eventOf(STREAM_START));
-  await store.checkpoint();
-  const data = "x".repeat(20_000); // in a row of its own
-  await store.streamEvent(eventOf(STREAM_CONTENT, data));
-  await store.close();
-  await damageRow(path, "logFrames", { at: 1 });
-  const reopened = await openStore(t, path, limits);
-  t.same(problems, ["Could not load a stream, so it accepts no further events"]);
-  await reopened.append(draftOf());
-  await reopened.checkpoint();
-  t.equal(await reopened.sweep(), 1);
-  for (const name of ["logNames", "logHeads", "logFrames", "streamsActive"])
-    t.equal(await countIn(t, path, name), 0, name);
-});
+t.test(
+  "a stream that could not be read when the store started is removed with its message",
+  async (t) => {
+    const problems: string[] = [];
+    const onError = (_: Error, what: string) => void problems.push(what);
+    const limits = { maxChannelMessages: 1, onError };
+    const { path, store: opening } = setUp(t, limits);
+    const store = await opening;
+    await store.streamEvent(eventOf(STREAM_START));
+    await store.checkpoint();
+    const data = "x".repeat(20_000); // in a row of its own
+    await store.streamEvent(eventOf(STREAM_CONTENT, data));
+    await store.close();
+    await damageRow(path, "logFrames", { at: 1 });
+    const reopened = await openStore(t, path, limits);
+    t.same(problems, ["Could not load a stream, so it accepts no further events"]);
+    await reopened.append(draftOf());
+    await reopened.checkpoint();
+    t.equal(await reopened.sweep(), 1);
+    for (const name of ["logNames", "logHeads", "logFrames", "streamsActive"])
+      t.equal(await countIn(t, path, name), 0, name);
+  },
+);
 
 t.test(
   "events that cannot be read do not stop the reading and the removal of other events",

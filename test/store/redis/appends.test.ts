@@ -451,20 +451,23 @@ t.test("members cannot send to a group that has no record", async (t) => {
   t.equal((await store.append(draft)).refused, "not_subscriber");
 });
 
-t.test("after concurrent switches of the feed, events are written only if it is on", async (t) => {
-  const own = await startRedis(t);
-  const { store } = await openStore(t, own.url);
-  for (const order of [
-    [true, false],
-    [false, true],
-  ]) {
-    await Promise.all(order.map((isOn) => store.switchFeed(isOn)));
-    const before = await store.newestEvents();
-    await store.append(numbered(Number(order[0]), undefined));
-    const isWritten = JSON.stringify(await store.newestEvents()) !== JSON.stringify(before);
-    t.equal(isWritten, await store.feedSwitch(), `${order}`);
-  }
-});
+t.test(
+  "after concurrent switches of the event feed, events are written only if the feed is on",
+  async (t) => {
+    const own = await startRedis(t);
+    const { store } = await openStore(t, own.url);
+    for (const order of [
+      [true, false],
+      [false, true],
+    ]) {
+      await Promise.all(order.map((isOn) => store.switchFeed(isOn)));
+      const before = await store.newestEvents();
+      await store.append(numbered(Number(order[0]), undefined));
+      const isWritten = JSON.stringify(await store.newestEvents()) !== JSON.stringify(before);
+      t.equal(isWritten, await store.feedSwitch(), `${order}`);
+    }
+  },
+);
 
 t.test("one script call checks all partitions of the event feed for new events", async (t) => {
   const own = await startRedis(t);

@@ -216,13 +216,16 @@ t.test("each call that removes expired commands moves their events to the feed",
   t.strictSame(await expired(), [...first, ...second, ...third], "every 32nd command");
 });
 
-t.test("a command sent while the feed was off has an event when it expires", async (t) => {
-  const { store, time } = await openStore(t, url);
-  const early = await store.appendCommand(commandOf({ recipients: ["ann"], expireS: 10 }));
-  await store.switchFeed(true);
-  await store.appendCommand(commandOf({ recipients: ["ann"] }));
-  time.nowMs += 10_000;
-  await store.sweep();
-  const { rows } = await store.readEvents(BUCKET, EVENTS_START, 9);
-  t.match(rows, [{ fields: { command_ids: [early.messageId] } }]);
-});
+t.test(
+  "the expiry of a command is in the feed even if the command was sent while the feed was off",
+  async (t) => {
+    const { store, time } = await openStore(t, url);
+    const early = await store.appendCommand(commandOf({ recipients: ["ann"], expireS: 10 }));
+    await store.switchFeed(true);
+    await store.appendCommand(commandOf({ recipients: ["ann"] }));
+    time.nowMs += 10_000;
+    await store.sweep();
+    const { rows } = await store.readEvents(BUCKET, EVENTS_START, 9);
+    t.match(rows, [{ fields: { command_ids: [early.messageId] } }]);
+  },
+);

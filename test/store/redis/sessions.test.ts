@@ -188,7 +188,7 @@ const lostKicks: Readonly<Record<string, (node: StoreNode) => Promise<unknown>>>
 
 for (const [reason, end] of Object.entries(lostKicks))
   t.test(
-    `a session that Redis lost before it was ended as ${reason} causes exactly one end event`,
+    `exactly one end event is written for a session that Redis lost before it was ended as ${reason}`,
     async (t) => {
       const node = await openStore(t, redis.url);
       const { store, link } = node;
@@ -209,7 +209,7 @@ for (const [reason, end] of Object.entries(lostKicks))
   );
 
 t.test(
-  "a kicked session that is confirmed and removed repeatedly has only one end event",
+  "only one end event is written for a kicked session that is confirmed and removed repeatedly",
   async (t) => {
     const node = await openStore(t, redis.url);
     const { store, link } = node;
@@ -334,7 +334,7 @@ t.test(
   },
 );
 
-t.test("a kick that a fail-over undoes still has exactly one event", async (t) => {
+t.test("exactly one event is written for a kick that a fail-over undoes", async (t) => {
   const servers = await startRedisCluster(t, { replicas: true });
   const node = await openStore(t, servers.url, { settings: { minReplicas: 1, timeoutMs: 2000 } });
   const { store, link } = node;
