@@ -782,7 +782,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): P
       );
 
   t.test(
-    `in a ${kind} channel, messages are delivered after a fail-over lost a message with a higher id in another channel`,
+    `in a ${kind} channel, messages are delivered after a fail-over that lost a message with a higher id in another channel`,
     async (t) => {
       const elsewhere = newChat("group");
       const ahead = await driver.open(t, { aheadMs: 20_000 });
@@ -803,7 +803,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): P
   );
 
   t.test(
-    `in a ${kind} channel, messages are delivered after a fail-over lost an unstored message with a higher id`,
+    `in a ${kind} channel, messages are delivered after a fail-over that lost an unstored message with a higher id`,
     async (t) => {
       const { chat, elsewhere, subscriber, publisher, ahead, id } = await openChat(t);
       await sendText(publisher, chat, "1");

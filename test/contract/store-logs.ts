@@ -403,7 +403,7 @@ function producing(t: Test, driver: LogDriver): void {
     t.equal(await endingOf(fixture.store, NAME), "closed");
   });
 
-  t.test("concurrent retries of an append append its records once", async (t) => {
+  t.test("concurrent retries of an append add its records only once", async (t) => {
     const { store } = await driver.open(t);
     await created(store.createLog(NAME, draftOf()));
     const sends = Array.from({ length: 20 }, (_, i) =>

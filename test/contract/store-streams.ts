@@ -503,7 +503,7 @@ export async function streamRetries(t: Test, createFixture: FixtureFactory): Pro
   });
 
   t.test(
-    "an event id identifies the same retries after a restart and after the end of the stream",
+    "retries are recognised by their event ids, even after a restart and after the end of the stream",
     async (t) => {
       const fixture = await createFixture(t);
       const { start, content, tool, end } = producer(fixture);

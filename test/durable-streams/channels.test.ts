@@ -308,7 +308,7 @@ async function sign(path: string, access: string, fromUid?: string): Promise<str
 }
 
 t.test(
-  "the error for a stream in a group that was never created names the cause to a backend but not to a client",
+  "the error for a stream in a group that was never created shows the cause to a backend but not to a client",
   async (t) => {
     const missing = {
       status: 403,

@@ -135,7 +135,7 @@ async function keepsRecords(t: Test, settings: readonly Settings[]): Promise<voi
 }
 
 t.test(
-  `a stream has each record of ${WORKER_KILLS} killed workers exactly once and in order`,
+  `a stream contains each record of ${WORKER_KILLS} killed workers exactly once and in order`,
   async (t) => keepsRecords(t, [{}]),
 );
 

@@ -74,7 +74,7 @@ t.test("only stored messages that a client did not acknowledge are sent again", 
 });
 
 t.test(
-  "all unacknowledged messages are sent again, even if the client has unread bytes",
+  "all unacknowledged messages are sent again, even while the client has some unread bytes",
   async (t) => {
     const { world, sessions } = await members(["alice"]);
     const alice = sessionAt(sessions, 0);

@@ -37,7 +37,7 @@ t.test("free permits go to the waiting keys in round-robin order", async (t) => 
   await Promise.all(done);
 });
 
-t.test("as many steps run at the same time as there are permits", async (t) => {
+t.test("steps run at the same time up to the number of permits", async (t) => {
   const { started, run, end } = createFixture(2);
   for (const name of ["a1", "a2", "a3", "b1"]) void run(name);
   t.same(started, ["a1", "a2"], "steps start immediately while permits are free");

@@ -93,7 +93,7 @@ for (const [name, status, pieces] of [
   });
 
 t.test(
-  "connections that HEAD leaves open use at most half of an address's limit on calls without a credential",
+  "connections that stay open after a HEAD call use at most half of their address's limit on calls without a credential",
   async (t) => {
     const route = { method: "GET", path: "/public", isPublic: true, handle: ok } as const;
     const port = await serve(t, [route, ...routesWith(ok, text("no", 401))]);

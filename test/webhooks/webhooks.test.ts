@@ -427,96 +427,107 @@ t.test("a rejected feed.gap event for on-demand events does not stop other event
   t.match(failures, [{ event: { type: "feed.gap" }, attempts: 5, status: 422 }]);
 });
 
-t.test("events removed while a feed.gap waits are announced by another feed.gap", async (t) => {
-  const { store, webhooks, lost } = await startWebhooks(t);
-  const receiver = await startReceiver(t);
-  receiver.reply = () => 503;
-  await webhooks.create({ url: receiver.url, batch: { max: 2, waitMs: 0 } });
-  await store.append(inGroup("g"));
-  await receiver.until(() => receiver.requests.length > 0);
-  await removeEvents(store, 1);
-  await store.append(inGroup("g"));
-  await receiver.until(() =>
-    receiver.requests.some(({ events }) => events[0]?.type === "feed.gap"),
-  );
-  await store.append(inGroup("g"));
-  await removeEvents(store, 2);
-  await store.append(inGroup("g"));
-  receiver.reply = () => 204;
-  await receiver.until(() => receiver.events.length === 3);
-  const events = receiver.events.map(({ type, data }) => [type, data.count ?? data.message_seq]);
-  const announced = [
-    ["feed.gap", 1],
-    ["feed.gap", 2],
-  ];
-  t.strictSame(events, [...announced, ["message.stored", 4]]);
-  t.strictSame(lost, [1, 2]);
-});
+t.test(
+  "events removed while a feed.gap event waits are announced by another feed.gap event",
+  async (t) => {
+    const { store, webhooks, lost } = await startWebhooks(t);
+    const receiver = await startReceiver(t);
+    receiver.reply = () => 503;
+    await webhooks.create({ url: receiver.url, batch: { max: 2, waitMs: 0 } });
+    await store.append(inGroup("g"));
+    await receiver.until(() => receiver.requests.length > 0);
+    await removeEvents(store, 1);
+    await store.append(inGroup("g"));
+    await receiver.until(() =>
+      receiver.requests.some(({ events }) => events[0]?.type === "feed.gap"),
+    );
+    await store.append(inGroup("g"));
+    await removeEvents(store, 2);
+    await store.append(inGroup("g"));
+    receiver.reply = () => 204;
+    await receiver.until(() => receiver.events.length === 3);
+    const events = receiver.events.map(({ type, data }) => [type, data.count ?? data.message_seq]);
+    const announced = [
+      ["feed.gap", 1],
+      ["feed.gap", 2],
+    ];
+    t.strictSame(events, [...announced, ["message.stored", 4]]);
+    t.strictSame(lost, [1, 2]);
+  },
+);
 
-t.test("a feed.gap becomes a failure if only requests with a feed.gap are rejected", async (t) => {
-  const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
-    async webhookTexts(id, kind) {
-      return withAttempts(await original.webhookTexts(id, kind), 4, 0);
-    },
-  }));
-  const receiver = await startReceiver(t);
-  receiver.reply = ({ events }) => (events[0]?.type === "feed.gap" ? 500 : 204);
-  await store.append(inGroup("g"));
-  await removeEvents(store, 1);
-  await store.append(inGroup("g"));
-  const batch = { max: 2, waitMs: 0 };
-  const record = recordOf(receiver.url, { from: FEED_START, types: ["message.stored"], batch });
-  await store.putWebhook("behind", record, 0, 9);
-  await webhooks.close();
-  const first = restart();
-  const states = async () => [...(await store.webhookTexts("behind", "state")).values()].join();
-  while (!(await states()).includes('"attempts":1')) await turn();
-  t.strictSame(receiver.events, [], "the event waits at first");
-  await first.close();
-  const next = restart();
-  await receiver.until(() => receiver.events.length === 1);
-  while ((await store.webhookTexts("behind", "parked")).size === 0) await turn();
-  const failures = await next.failures("behind");
-  t.match(failures, [{ event: { type: "feed.gap" }, attempts: 6, status: 500 }]);
-  const gaps = () => receiver.requests.filter(({ events }) => events[0]?.type === "feed.gap");
-  const { length } = gaps();
-  await next.retry("behind", gaps()[0]?.events[0]?.id ?? "");
-  t.equal(gaps().length, length + 1, "a retry sends feed.gap");
-  const contents = new Set(gaps().map(({ id, body }) => `${id} ${body}`));
-  t.equal(contents.size, 1, "each attempt has the same id and bytes");
-});
+t.test(
+  "a feed.gap event is listed as a failure if only requests with feed.gap are rejected",
+  async (t) => {
+    const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
+      async webhookTexts(id, kind) {
+        return withAttempts(await original.webhookTexts(id, kind), 4, 0);
+      },
+    }));
+    const receiver = await startReceiver(t);
+    receiver.reply = ({ events }) => (events[0]?.type === "feed.gap" ? 500 : 204);
+    await store.append(inGroup("g"));
+    await removeEvents(store, 1);
+    await store.append(inGroup("g"));
+    const batch = { max: 2, waitMs: 0 };
+    const record = recordOf(receiver.url, { from: FEED_START, types: ["message.stored"], batch });
+    await store.putWebhook("behind", record, 0, 9);
+    await webhooks.close();
+    const first = restart();
+    const states = async () => [...(await store.webhookTexts("behind", "state")).values()].join();
+    while (!(await states()).includes('"attempts":1')) await turn();
+    t.strictSame(receiver.events, [], "the event waits at first");
+    await first.close();
+    const next = restart();
+    await receiver.until(() => receiver.events.length === 1);
+    while ((await store.webhookTexts("behind", "parked")).size === 0) await turn();
+    const failures = await next.failures("behind");
+    t.match(failures, [{ event: { type: "feed.gap" }, attempts: 6, status: 500 }]);
+    const gaps = () => receiver.requests.filter(({ events }) => events[0]?.type === "feed.gap");
+    const { length } = gaps();
+    await next.retry("behind", gaps()[0]?.events[0]?.id ?? "");
+    t.equal(gaps().length, length + 1, "a retry sends feed.gap");
+    const contents = new Set(gaps().map(({ id, body }) => `${id} ${body}`));
+    t.equal(contents.size, 1, "each attempt has the same id and bytes");
+  },
+);
 
 for (const [count, arrives] of [
   [63, true],
   [64, false],
 ] as const)
-  t.test(`events ${arrives ? "flow" : "wait"} while ${count} feed.gaps keep failing`, async (t) => {
-    const nowMs = Date.now();
-    const batchOf = (number: number) => ({
-      ...{ after: EVENTS_START, first: 0, last: EVENTS_START, count: 1 },
-      gap: { id: `gap-${number}`, type: "feed.gap", timestamp: "2026-01-01", data: { count: 1 } },
-      ...{ eventMs: nowMs, formedMs: nowMs, dueMs: nowMs + 60_000 },
-      ...{ attempts: 5, failingSinceMs: nowMs, isSuspect: true },
-      settings: { types: ["message.stored"], channels: {}, format: "standard", isSingle: false },
-    });
-    const batches = Array.from({ length: count }, (_, at) => batchOf(at));
-    const gaps = JSON.stringify({ position: EVENTS_START, batches, enabledAtMs: 1 });
-    const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
-      async webhookTexts(id, kind) {
-        return kind === "state" ? new Map([["live/gaps", gaps]]) : original.webhookTexts(id, kind);
-      },
-    }));
-    const receiver = await startReceiver(t);
-    await store.append(inGroup("g"));
-    const settings = { types: ["message.stored"], batch: { max: 2, waitMs: 0 } };
-    const record = recordOf(receiver.url, { from: FEED_START, ...settings });
-    await store.putWebhook("behind", record, 0, 9);
-    await webhooks.close();
-    restart();
-    if (arrives) await receiver.until(() => receiver.events.length === 1);
-    else await pause(500);
-    t.equal(receiver.events.length, arrives ? 1 : 0);
-  });
+  t.test(
+    `events ${arrives ? "are delivered" : "wait"} while ${count} feed.gap events keep failing`,
+    async (t) => {
+      const nowMs = Date.now();
+      const batchOf = (number: number) => ({
+        ...{ after: EVENTS_START, first: 0, last: EVENTS_START, count: 1 },
+        gap: { id: `gap-${number}`, type: "feed.gap", timestamp: "2026-01-01", data: { count: 1 } },
+        ...{ eventMs: nowMs, formedMs: nowMs, dueMs: nowMs + 60_000 },
+        ...{ attempts: 5, failingSinceMs: nowMs, isSuspect: true },
+        settings: { types: ["message.stored"], channels: {}, format: "standard", isSingle: false },
+      });
+      const batches = Array.from({ length: count }, (_, at) => batchOf(at));
+      const gaps = JSON.stringify({ position: EVENTS_START, batches, enabledAtMs: 1 });
+      const { store, webhooks, restart } = await startWebhooks(t, (original) => ({
+        async webhookTexts(id, kind) {
+          return kind === "state"
+            ? new Map([["live/gaps", gaps]])
+            : original.webhookTexts(id, kind);
+        },
+      }));
+      const receiver = await startReceiver(t);
+      await store.append(inGroup("g"));
+      const settings = { types: ["message.stored"], batch: { max: 2, waitMs: 0 } };
+      const record = recordOf(receiver.url, { from: FEED_START, ...settings });
+      await store.putWebhook("behind", record, 0, 9);
+      await webhooks.close();
+      restart();
+      if (arrives) await receiver.until(() => receiver.events.length === 1);
+      else await pause(500);
+      t.equal(receiver.events.length, arrives ? 1 : 0);
+    },
+  );
 
 for (const [name, title, arrives] of [
   ["live/0", "a webhook with a damaged state sends nothing and leaves no listener behind", false],

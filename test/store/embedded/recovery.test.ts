@@ -364,7 +364,7 @@ t.test(
 );
 
 t.test(
-  "a store with durability `process` starts after a power loss shortened or removed its WAL",
+  "a store with durability `process` starts after a power loss that shortened or removed its WAL",
   async (t) => {
     for (const [name, lose] of Object.entries(losses)) {
       const path = testFolder(t);

@@ -328,28 +328,31 @@ t.test("readers of events on other servers are notified while one server is sile
   t.ok(ignored.length > 0, "the silent server was called as well");
 });
 
-t.test("users stored on other servers are found offline while one server is silent", async (t) => {
-  const { store, link } = await openStore(t, servers.url, { settings: { timeoutMs: 1000 } });
-  await store.switchFeed(true);
-  const leavingOf = (uid: string) => link.keys.bucket("leaving", bucketOf(userTopic(uid)));
-  const turnServer = link.primaryOf(link.keys.shared("onlineTurn"));
-  const names = [0, 1, 2].map((at) => nameAt(at, "u", leavingOf));
-  const [silent = "", ...others] = names.filter(
-    (uid) => link.primaryOf(leavingOf(uid)) !== turnServer,
-  );
-  const answering = names.filter((uid) => uid !== silent);
-  for (const uid of names) {
-    const name = { sessionId: uid, nodeId: "n1", uid, flag: 0 } as const;
-    await store.login({ ...name, level: 0, deviceId: "", tokenTag: "" }, "n1:1");
-    await store.removeSession(name);
-  }
-  const { end } = silence(link.primaryOf(leavingOf(silent)));
-  const terms = { limit: 64_000, turnMs: 1, leftMs: Number.MAX_SAFE_INTEGER, checkedMs: 0 };
-  const uids = await store.takeOnline(terms);
-  end();
-  t.equal(others.length, 1, "two servers do not store the key of the turn");
-  t.strictSame(uids.toSorted(), answering.toSorted());
-});
+t.test(
+  "users stored on other servers are found to be offline while one server is silent",
+  async (t) => {
+    const { store, link } = await openStore(t, servers.url, { settings: { timeoutMs: 1000 } });
+    await store.switchFeed(true);
+    const leavingOf = (uid: string) => link.keys.bucket("leaving", bucketOf(userTopic(uid)));
+    const turnServer = link.primaryOf(link.keys.shared("onlineTurn"));
+    const names = [0, 1, 2].map((at) => nameAt(at, "u", leavingOf));
+    const [silent = "", ...others] = names.filter(
+      (uid) => link.primaryOf(leavingOf(uid)) !== turnServer,
+    );
+    const answering = names.filter((uid) => uid !== silent);
+    for (const uid of names) {
+      const name = { sessionId: uid, nodeId: "n1", uid, flag: 0 } as const;
+      await store.login({ ...name, level: 0, deviceId: "", tokenTag: "" }, "n1:1");
+      await store.removeSession(name);
+    }
+    const { end } = silence(link.primaryOf(leavingOf(silent)));
+    const terms = { limit: 64_000, turnMs: 1, leftMs: Number.MAX_SAFE_INTEGER, checkedMs: 0 };
+    const uids = await store.takeOnline(terms);
+    end();
+    t.equal(others.length, 1, "two servers do not store the key of the turn");
+    t.strictSame(uids.toSorted(), answering.toSorted());
+  },
+);
 
 t.test("a sweep completes commands and removes messages on the servers that are up", async (t) => {
   const settings = { timeoutMs: 1000 };

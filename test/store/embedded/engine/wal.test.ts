@@ -117,7 +117,7 @@ t.test(
 );
 
 t.test(
-  "the current segment grows while no new segment can be created, and creation is tried again after each MiB",
+  "the current segment grows while no new segment can be created, and the creation is retried after each written MiB",
   async (t) => {
     const { folder, fail, wal, problems } = openWal(t, {
       segmentBytes: SEGMENT_HEADER_BYTES + 4,
