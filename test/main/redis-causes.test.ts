@@ -331,7 +331,7 @@ const SITUATIONS: readonly Situation[] = [
 ];
 
 for (const { title, make, sentence, lasts, skip = false } of SITUATIONS)
-  t.test(`a starting node reports ${title} in one sentence`, { skip }, async (t) => {
+  t.test(`in one sentence, a starting node reports ${title}`, { skip }, async (t) => {
     const settings = await make(t);
     const env = {
       JINDOU_API_LISTEN: "127.0.0.1:0",
