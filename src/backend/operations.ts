@@ -92,7 +92,7 @@ export type ChannelRequest = {
   readonly channel_id: string;
   /** 1 personal channel, 2 group channel */
   readonly channel_type: ChannelType;
-  /** 1: nobody may send to the group, or to the owner of the personal channel */
+  /** 1: only the system and system accounts may send to the group, or to the owner of the personal channel */
   readonly ban?: Flag | undefined;
   /** 1: disbands the channel permanently */
   readonly disband?: Flag | undefined;
@@ -117,7 +117,7 @@ export type ChannelInfoRequest = {
   readonly channel_id: string;
   /** 1 personal channel, 2 group channel */
   readonly channel_type: ChannelType;
-  /** 1: nobody may send to the group, or to the owner of the personal channel */
+  /** 1: only the system and system accounts may send to the group, or to the owner of the personal channel */
   readonly ban?: Flag | undefined;
   /** 1: disbands the channel permanently */
   readonly disband?: Flag | undefined;
@@ -191,7 +191,7 @@ export type ChannelState = {
   readonly channel_id: string;
   /** 1 personal channel, 2 group channel */
   readonly channel_type: ChannelType;
-  /** 1: nobody may send to the group, or to the owner of the personal channel */
+  /** 1: only the system and system accounts may send to the group, or to the owner of the personal channel */
   readonly ban: Flag;
   /** 1: the channel is disbanded */
   readonly disband: Flag;
@@ -583,7 +583,7 @@ export type MessageStoredEvent = {
               readonly state: "active";
             }
           | undefined;
-        /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+        /** Channel to which the event belongs: `2:<group>`, `1:<uid>@<uid>`, or `1:<uid>` for a user's channel record */
         readonly channel_key: string;
       }
     | {
@@ -595,7 +595,7 @@ export type MessageStoredEvent = {
         readonly message_seq: number;
         /** 1: the message has expired or was removed */
         readonly gone: 1;
-        /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+        /** Channel to which the event belongs: `2:<group>`, `1:<uid>@<uid>`, or `1:<uid>` for a user's channel record */
         readonly channel_key: string;
       };
 };
@@ -614,7 +614,7 @@ export type ChannelCreatedEvent = {
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
-    /** 1: nobody may send */
+    /** 1: only the system and system accounts may send */
     readonly ban: Flag;
     /** 1: the channel is disbanded */
     readonly disband: Flag;
@@ -626,7 +626,7 @@ export type ChannelCreatedEvent = {
     readonly large: Flag;
     /** 1: clients may send events to the channel */
     readonly client_events: Flag;
-    /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+    /** Channel to which the event belongs: `2:<group>`, `1:<uid>@<uid>`, or `1:<uid>` for a user's channel record */
     readonly channel_key: string;
   };
 };
@@ -645,7 +645,7 @@ export type ChannelUpdatedEvent = {
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
-    /** 1: nobody may send */
+    /** 1: only the system and system accounts may send */
     readonly ban?: Flag | undefined;
     /** 1: the channel is disbanded */
     readonly disband?: Flag | undefined;
@@ -657,7 +657,7 @@ export type ChannelUpdatedEvent = {
     readonly large?: Flag | undefined;
     /** 1: clients may send events to the channel */
     readonly client_events?: Flag | undefined;
-    /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+    /** Channel to which the event belongs: `2:<group>`, `1:<uid>@<uid>`, or `1:<uid>` for a user's channel record */
     readonly channel_key: string;
   };
 };
@@ -676,7 +676,7 @@ export type ChannelDeletedEvent = {
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;
-    /** 1: nobody may send */
+    /** 1: only the system and system accounts may send */
     readonly ban?: Flag | undefined;
     /** 1: the channel is disbanded */
     readonly disband: Flag;
@@ -688,7 +688,7 @@ export type ChannelDeletedEvent = {
     readonly large?: Flag | undefined;
     /** 1: clients may send events to the channel */
     readonly client_events?: Flag | undefined;
-    /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+    /** Channel to which the event belongs: `2:<group>`, `1:<uid>@<uid>`, or `1:<uid>` for a user's channel record */
     readonly channel_key: string;
   };
 };
@@ -711,7 +711,7 @@ export type ChannelMembersAddedEvent = {
     readonly uids: readonly string[];
     /** 1: temporary members */
     readonly temp_subscriber: Flag;
-    /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+    /** Channel to which the event belongs: `2:<group>`, `1:<uid>@<uid>`, or `1:<uid>` for a user's channel record */
     readonly channel_key: string;
   };
 };
@@ -734,7 +734,7 @@ export type ChannelMembersRemovedEvent = {
     readonly uids: readonly string[];
     /** 1: temporary members */
     readonly temp_subscriber: Flag;
-    /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+    /** Channel to which the event belongs: `2:<group>`, `1:<uid>@<uid>`, or `1:<uid>` for a user's channel record */
     readonly channel_key: string;
   };
 };
@@ -758,13 +758,13 @@ export type StreamEndedEvent = {
         readonly client_msg_no: string;
         /** Sequence number of the stream's message */
         readonly message_seq: number;
-        /** How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or another stream. `interrupted`: its producer sent nothing for too long */
+        /** How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or the forced start of another stream. `interrupted`: its producer sent nothing for too long */
         readonly state: "closed" | "cancelled" | "interrupted";
         /** Text of the stream */
         readonly text: string;
         /** 1: the stream has more text than `text` */
         readonly truncated: Flag;
-        /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+        /** Channel to which the event belongs: `2:<group>`, `1:<uid>@<uid>`, or `1:<uid>` for a user's channel record */
         readonly channel_key: string;
       }
     | {
@@ -772,11 +772,11 @@ export type StreamEndedEvent = {
         readonly client_msg_no: string;
         /** Sequence number of the stream's message */
         readonly message_seq: number;
-        /** How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or another stream. `interrupted`: its producer sent nothing for too long */
+        /** How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or the forced start of another stream. `interrupted`: its producer sent nothing for too long */
         readonly state: "closed" | "cancelled" | "interrupted";
         /** 1: the message has expired or was removed */
         readonly gone: 1;
-        /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+        /** Channel to which the event belongs: `2:<group>`, `1:<uid>@<uid>`, or `1:<uid>` for a user's channel record */
         readonly channel_key: string;
       };
 };
@@ -886,7 +886,7 @@ export type MessageUnreachedEvent = {
         readonly page: number;
         /** Number of `message.unreached` events about the message */
         readonly pages: number;
-        /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+        /** Channel to which the event belongs: `2:<group>`, `1:<uid>@<uid>`, or `1:<uid>` for a user's channel record */
         readonly channel_key: string;
       }
     | {
@@ -904,7 +904,7 @@ export type MessageUnreachedEvent = {
         readonly page: number;
         /** Number of `message.unreached` events about the message */
         readonly pages: number;
-        /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+        /** Channel to which the event belongs: `2:<group>`, `1:<uid>@<uid>`, or `1:<uid>` for a user's channel record */
         readonly channel_key: string;
       };
 };
@@ -1080,7 +1080,7 @@ export type CommandSentEvent = {
           readonly log: string;
         }
       | undefined;
-    /** Channel to which the event belongs: `2:<group>` or `1:<uid>@<uid>` */
+    /** Channel to which the event belongs: `2:<group>`, `1:<uid>@<uid>`, or `1:<uid>` for a user's channel record */
     readonly channel_key: string;
   };
 };
@@ -1232,7 +1232,7 @@ export type WebhookRequest = {
         readonly waitMs?: number | undefined;
       }
     | undefined;
-  /** channel: events of a channel arrive in order. none: a request that is being retried does not delay later requests */
+  /** channel: events of a channel arrive in order. none: a request that is being retried does not delay later requests, unless four requests of a feed partition are being retried */
   readonly order?: WebhookOrder | undefined;
   /** 0: nothing is delivered until enabled is 1 again */
   readonly enabled?: Flag | undefined;
@@ -1284,7 +1284,7 @@ export type Webhook = {
     /** Maximum time for which an event waits for further events, in milliseconds */
     readonly waitMs: number;
   };
-  /** channel: events of a channel arrive in order. none: a request that is being retried does not delay later requests */
+  /** channel: events of a channel arrive in order. none: a request that is being retried does not delay later requests, unless four requests of a feed partition are being retried */
   readonly order: WebhookOrder;
   /** 0: nothing is delivered until enabled is 1 again */
   readonly enabled: Flag;
@@ -1326,7 +1326,7 @@ export type WebhookChange = {
         readonly waitMs?: number | undefined;
       }
     | undefined;
-  /** channel: events of a channel arrive in order. none: a request that is being retried does not delay later requests */
+  /** channel: events of a channel arrive in order. none: a request that is being retried does not delay later requests, unless four requests of a feed partition are being retried */
   readonly order?: WebhookOrder | undefined;
   /** 0: nothing is delivered until enabled is 1 again */
   readonly enabled?: Flag | undefined;
@@ -1565,7 +1565,7 @@ export type Connections = {
 
 /** State of the data migration */
 export type MigrationResult = {
-  /** State of the migration. completed: it finished in this process. migrated: it finished earlier, or there was nothing to migrate */
+  /** State of the migration. completed: it finished in this process. migrated: another process or an earlier run finished it, or there was nothing to migrate */
   readonly status: MigrationStatus;
   /** Current step, such as user, channel or message */
   readonly step: string;
@@ -1645,7 +1645,7 @@ export type Errors = {
     readonly reason: string;
     /** Number of occurrences */
     readonly count: number;
-    /** Object with the other fields of the log line */
+    /** Object with other fields of the log line: strings, numbers and booleans */
     readonly fields: unknown;
   }[];
 };
@@ -1682,7 +1682,7 @@ export type Import = {
     | {
         /** Sequence number of the newest message */
         readonly head_seq: number;
-        /** Time of the newest message in Unix seconds, or 0 if it was removed */
+        /** Time of the newest message in Unix seconds, or 0 if it was removed or there is none */
         readonly head_timestamp: number;
         /** Last sequence number that `count` and `checksum` include. They include at most 10000 messages */
         readonly through_seq: number;
@@ -1716,11 +1716,11 @@ export type MessageSyncRequest = {
 
 /** Messages in WuKongIM's format */
 export type SyncedMessages = {
-  /** start_message_seq of the request */
+  /** start_message_seq of the request. In the reply to /messages, sequence number of the first message, or 0 */
   readonly start_message_seq: number;
-  /** end_message_seq of the request */
+  /** end_message_seq of the request. In the reply to /messages, sequence number of the last message, or 0 */
   readonly end_message_seq: number;
-  /** 1: there are more messages in this direction */
+  /** 1: there are more messages in this direction. In the reply to /messages, 1: further messages did not fit */
   readonly more: Flag;
   /** Messages in ascending order */
   readonly messages: readonly SyncedMessage[];
@@ -1945,7 +1945,7 @@ export type ConversationSyncRequest = {
   readonly page?: number | undefined;
   /** With `page`, the number of conversations per page; 0 or absent means 100. Without `page`, the same as `limit`. Ignored if `limit` is set */
   readonly page_size?: number | undefined;
-  /** Maximum number of conversations to return. 0 or absent means 10000 */
+  /** Maximum number of conversations to return. 0 or absent means `page_size`, or 10000 if neither `page` nor `page_size` is set */
   readonly limit?: number | undefined;
   /** Value of the Jindou-Cursor header in the previous reply. The reply continues after it, and selects conversations by the `version` of the first call. Cannot be combined with `page` */
   readonly cursor?: string | undefined;
@@ -2287,7 +2287,7 @@ export interface Operations {
   kickSession(body: KickRequest): Promise<Status>;
   /** Lists this node's sessions */
   listSessions(query?: {
-    /** open or absent: this node's sessions. closed: the sessions that ended on this node and the connects that it refused within the last 24 hours, up to the number in client.keepClosed */
+    /** open or absent: this node's sessions. closed: the sessions that ended on this node and the connects that it refused within the last 24 hours, at most client.keepClosed of each */
     readonly state?: "open" | "closed" | undefined;
     /** Text that the user id must contain */
     readonly uid?: string | undefined;
