@@ -1,4 +1,4 @@
-// Wraps the operations of the control plane so that their calls are counted. Keeps no state. The
+// Wraps operations of the control plane so that metrics count their results. Keeps no state. The
 // caller owns the metrics.
 
 import { BrokerError } from "../broker/errors.ts";

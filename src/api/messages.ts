@@ -214,7 +214,7 @@ function toRange(query: HistoryQuery): Parameters<Messages["history"]>[1] {
   };
 }
 
-/** Returns the reply with the fields of the specification, and with `repeated` for a retry. */
+/** Returns the reply to a send. It contains `repeated` only if the send was a retry. */
 function sentReply({ messageId, messageSeq, clientMsgNo, repeated }: SendResult) {
   const retry = repeated ? ',"repeated":1' : "";
   return jsonReply(

@@ -20,7 +20,10 @@ export const SEND_REFUSALS = [
 /** Returns the reply to a refused send, or rethrows `error`. */
 export type ExplainRefusal = (error: unknown, channel: ChannelRef) => Promise<HttpReply>;
 
-/** Reads the channel only after a refusal, so that accepted messages cause no additional work. */
+/**
+ * Creates the function. It reads a channel only after a refusal, so that accepted messages cause no
+ * additional work.
+ */
 export function createExplainRefusal(channels: Pick<Channels, "state">): ExplainRefusal {
   async function exists(channel: ChannelRef): Promise<boolean> {
     try {

@@ -61,9 +61,9 @@ export class StaticToken {
   }
 
   /**
-   * Records an attempt before the caller learns whether the token is correct. Returns a promise if
-   * the caller must wait. The promise rejects with `rate_limited` if the network's queue in
-   * `SlowTurns` is full.
+   * Records an attempt. A wrong token is counted before the caller learns that it is wrong. Returns
+   * a promise if the caller must wait. The promise rejects with `rate_limited` if the network's
+   * queue in `SlowTurns` is full.
    */
   attempt(request: HttpRequest, isRight: boolean): Promise<void> | undefined {
     if (this.#hash === undefined) return undefined;

@@ -1,7 +1,7 @@
 // The package `jindou-server` for backends on Node.js. The exports of this file are its public
-// interface. A failed call is repeated if it has certainly changed nothing, or if repeating it is
-// harmless. For example, a repeated message has the same client_msg_no, and a repeated event has
-// the same id.
+// interface. A call that fails with a retryable error is repeated if it has certainly changed
+// nothing, or if repeating it is harmless. For example, a repeated message has the same
+// client_msg_no, and a repeated event has the same id.
 
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";

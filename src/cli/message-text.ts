@@ -1,5 +1,4 @@
 // Formats messages and channels as one line of text. Text from users is made safe for a terminal.
-// Contains only pure functions.
 
 import { printable } from "../lib/printable.ts";
 

@@ -245,8 +245,8 @@ export class Connection {
   }
 
   /**
-   * Starts the timer for the next ping. Only an unanswered ping ends the connection, because
-   * browsers delay the timers of background pages.
+   * Starts the timer for the next ping. Silence alone does not end the connection, but only an
+   * unanswered ping, because browsers delay the timers of background pages.
    */
   #awaitSilence(): void {
     this.#stopTimer();

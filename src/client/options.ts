@@ -40,8 +40,8 @@ export interface ConnectOptions {
    */
   readonly webSocket?: SocketConstructor | undefined;
   /**
-   * Delay before a reconnect, in milliseconds. It grows with each failed attempt from about `minMs`
-   * (default 500) to about `maxMs` (default 30,000).
+   * Delay before a reconnect, in milliseconds. It is at most `minMs` (default 500) at first, and
+   * grows with each failed attempt to at most `maxMs` (default 30,000).
    */
   readonly reconnect?:
     | { readonly minMs?: number | undefined; readonly maxMs?: number | undefined }

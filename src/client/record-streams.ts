@@ -1,7 +1,7 @@
 // Streams of the Durable Streams protocol. The client reads and writes them over HTTP. A reader
 // first catches up with plain requests. Then it follows the stream with server-sent events, or with
-// long polls on platforms whose `fetch` returns only whole bodies. Owns the set of readers and
-// writers with a request in progress.
+// long polls on platforms whose `fetch` returns only whole bodies. Owns the set of active readers
+// and writers.
 
 import { type Deferred, deferred } from "../lib/deferred.ts";
 import type { RecordStream, RecordStreamOptions, StreamRecord } from "./api.ts";

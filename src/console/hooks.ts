@@ -1,4 +1,5 @@
-// Hooks that load data for a page. They do not reload data while the page is hidden.
+// Hooks for the API, the data and the route of a page. While the page is hidden, its data is not
+// reloaded periodically.
 
 import { createContext } from "preact";
 import { useCallback, useContext, useEffect, useRef, useState } from "preact/hooks";

@@ -171,8 +171,9 @@ function VerdictBanner(props: {
 }
 
 /**
- * Returns the level of the verdict. A critical condition is included even if it is recent, because
- * it may be the reason why the operator opened the page.
+ * Returns the level of the verdict. A recent warning results only in `watch`. A critical condition
+ * results in `bad` even if it is recent, because it may be the reason why the operator opened the
+ * page.
  */
 function levelOf(reasons: Verdict["reasons"]): "bad" | "warn" | "watch" | "good" {
   if (reasons.some(({ severity }) => severity === "critical")) return "bad";

@@ -1,5 +1,6 @@
 // Evaluates the conditions of the alerts with the metrics that the console has read from a node. A
-// condition over a period can be evaluated only after the page has been open for the whole period.
+// condition over a period can be evaluated only after the page has been open for the whole period,
+// unless its limit is 0.
 
 import { ALERTS, type AlertRule } from "../observe/alerts.ts";
 import {

@@ -12,7 +12,7 @@ import { errorLog, type Node } from "./node.ts";
  * acknowledgements.
  */
 const MAX_WRITE_MS = 500;
-/** Time for which an acknowledgement is kept after the push decision for its message. */
+/** Minimum time for which an acknowledgement is kept after its message's push decision is due. */
 const KEEP_MS = 60_000;
 
 export interface NodePush {

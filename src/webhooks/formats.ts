@@ -1,5 +1,5 @@
-// Formats request bodies: events in the feed's format, or as CloudEvents. The same events always
-// produce the same bytes, so that a repeated request is identical to the first one. Pure functions.
+// Formats request bodies: events in the feed's format, or as CloudEvents. The same batch always
+// produces the same bytes, so that a repeated request is identical to the first. Pure functions.
 
 /** An event as `GET /events` returns it. */
 export interface WebhookEvent {

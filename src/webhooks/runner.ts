@@ -40,7 +40,7 @@ const MAX_SLEEP_MS = 5000;
 const LIVE = "live";
 /** Number of undelivered gaps at which all other events wait until a gap is delivered. */
 const MAX_GAPS = 64;
-/** Used in place of a partition in the name of the state of the lane that announces gaps. */
+/** Replaces the partition in the state name of the lane that announces gaps. */
 const GAPS = "gaps";
 
 /** An attempt to send a batch, with the formatted request. */

@@ -125,7 +125,7 @@ interface WebhooksPorts {
 export interface WebhookService extends Webhooks {
   /**
    * Resolves after the first attempt to store the configured endpoints. Once an endpoint is stored,
-   * every new event is delivered to it.
+   * every later event that its settings select is delivered to it.
    */
   start(): Promise<void>;
   /**
@@ -754,7 +754,7 @@ function signingKeys({ secrets }: Endpoint, nowMs: number): readonly Buffer[] {
     .flatMap(({ text }) => signingKeyOf(text) ?? []);
 }
 
-/** Largest backward jump of a clock that is not compensated for. */
+/** Milliseconds up to which a backward jump of the clock is not compensated for. */
 const ADJUSTED_MS = 1000;
 
 /**

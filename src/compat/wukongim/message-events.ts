@@ -77,7 +77,7 @@ interface MessageEventPorts {
 export interface MessageEventCalls {
   /** Sends a message, to which `append` later adds the text. Returns the ids of the message. */
   begin(message: StreamMessage): Promise<HttpReply>;
-  /** Adds an event. The JSON text of its payload is copied from the request. */
+  /** Adds an event to a stream. The JSON text of its payload is copied from the request. */
   append(body: EventBody, request: HttpRequest): Promise<HttpReply>;
   sync(body: SyncBody): Promise<HttpReply>;
 }

@@ -176,7 +176,7 @@ function clientEventOf(
   return { id, type, timestampMs, data };
 }
 
-/** Types for events that no producer sent, by the stream's state after the event. */
+/** Types of events that did not come from `/message/event`, by the stream's state afterwards. */
 const STATE_TYPES: Readonly<Record<StreamState, string>> = {
   active: TYPES.delta,
   closed: TYPES.close,

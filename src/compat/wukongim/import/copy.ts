@@ -102,7 +102,7 @@ interface Stretch {
   readonly channel: CopiedChannel;
   /** Seq before which the stretch ends. The default is `Infinity`. */
   readonly endSeq?: number;
-  /** True if this run has already copied and compared the messages that the node already has. */
+  /** True if this run has copied and compared the messages that the node already has. */
   readonly isContinued?: boolean;
   /** True if streams that have not ended are also copied. */
   readonly isLast?: boolean;
@@ -711,8 +711,8 @@ class Lines {
   #stored = 0;
   #unchanged = 0;
   /**
-   * Promise of the last body. Bodies are sent one at a time, because a line may depend on an
-   * earlier line.
+   * Resolves when the last body has been sent. Bodies are sent one at a time, because a line may
+   * depend on an earlier line.
    */
   #sending: Promise<unknown> = Promise.resolve();
 

@@ -1,6 +1,6 @@
 // Counts the data of a WuKongIM server, and finds data that cannot be moved to Jindou. Changes
-// nothing on that server. Keeps in memory the uids of all users, and a few examples of each
-// finding.
+// nothing on that server. Keeps in memory the uids of all users, the ids of all groups, and a few
+// examples of each finding.
 
 import {
   GROUP_CHANNEL,
