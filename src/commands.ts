@@ -106,7 +106,7 @@ async function checkConfig(config: Config): Promise<void> {
   print("The configuration is valid.\n");
 }
 
-/** Starts a node. Only this command imports the node's modules. */
+/** Starts a node. Imports its modules dynamically, so that other commands need not load them. */
 async function start(line: CommandLine): Promise<void> {
   const sourced = sourcedConfigOf(line);
   const { config } = sourced;

@@ -109,10 +109,10 @@ export class Lane {
   #state: PartitionState;
   /**
    * Change that the stored state lacks: `accepted` if a batch was accepted, `skipped` if only
-   * events were skipped. The change is stored together with the next batch.
+   * events were skipped. The next call of `#change` stores it.
    */
   #unsaved: "nothing" | "skipped" | "accepted" = "nothing";
-  /** Number of the event that would fill the next request. */
+  /** See `fullAt`. */
   #fullAt = 0;
   /** True if events are waiting until they fill a request. */
   #isFilling = false;

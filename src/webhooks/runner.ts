@@ -252,7 +252,8 @@ export class Runner {
   }
 
   /**
-   * Stops the runner. Resolves when the requests in flight have ended and their results are stored.
+   * Stops the runner. Resolves when the requests in flight have ended. Those that were accepted are
+   * recorded as accepted, and the next runner repeats the others.
    */
   async stop(): Promise<void> {
     this.#halt();

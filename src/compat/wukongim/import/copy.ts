@@ -301,8 +301,8 @@ class Copy {
   /**
    * Infers deletions from the replies of `/conversation/sync`. A conversation that is missing from
    * the reply was deleted up to its newest message. Any other conversation was deleted up to the
-   * message before its oldest message in the reply. Infers nothing if the reply was cut off at
-   * `MAX_CONVERSATIONS` or at `MAX_RECENTS`.
+   * message before its oldest message in the reply. Infers nothing from a missing conversation if
+   * the reply was cut off at `MAX_CONVERSATIONS`, nor from messages cut off at `MAX_RECENTS`.
    */
   async #inferDeletions(): Promise<void> {
     const rows = new Map<string, listings.SourceConversation[]>();
