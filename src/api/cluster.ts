@@ -55,7 +55,7 @@ export function createClusterCalls(cluster: NodeRegistry, clock: Clock) {
   };
 }
 
-/** Nodes to which a user's clients should connect. Both may be the same node. */
+/** Nodes to which a user's clients should connect. The two fields may contain the same node. */
 interface NodeChoice {
   /** Node to which the user's clients should connect by WebSocket. */
   readonly node: NodeInfo;

@@ -71,8 +71,8 @@ export class EventFeed implements HttpStream, VisitedFeed {
   }
 
   /**
-   * Counts a visit. Ends the feed after `maxVisits` visits. Otherwise, writes a comment unless the
-   * feed is paused, because the comment would then only be queued.
+   * Counts a visit. Ends the feed after `maxVisits` visits. Otherwise, writes a comment. Writes
+   * nothing while the feed is paused, because a comment would then only be queued.
    */
   keepAlive(): void {
     this.#visits += 1;

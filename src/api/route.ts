@@ -41,7 +41,7 @@ interface RowDocs {
   readonly success: Success;
   /** Meaning of the `:name` segments of the path that are not in `query`. */
   readonly params?: Readonly<Record<string, string>>;
-  /** Meaning of statuses below 400 that `success` lacks. Their replies have no JSON body. */
+  /** Meaning of statuses below 400 except that of `success`. Their replies have no JSON body. */
   readonly replies?: Readonly<Record<number, string>>;
   /** Error codes of the operation. Codes that every call can return are not listed. */
   readonly errors: readonly ErrorCode[];

@@ -8,9 +8,9 @@ export interface ErrorDetail {
 /** Error of a failed call: the broker refused the call, or there was no valid reply. */
 export class JindouApiError extends Error {
   /**
-   * The broker's error code (docs/http.md), or a code of this package: `unreachable` if the
-   * connection failed or was lost, `timeout`, or `bad_reply` if the reply, for example from a
-   * proxy, is not JSON or is an error without a code.
+   * The broker's error code (docs/http.md), or a code of this package. `unreachable` means that the
+   * connection failed or was lost. `timeout` means that there was no reply in time. `bad_reply`
+   * means that the reply, for example from a proxy, is not JSON or is an error without a code.
    */
   readonly code: string;
   /** HTTP status. 0 if there was no reply. */

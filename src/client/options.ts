@@ -20,9 +20,9 @@ export interface ConnectOptions {
   readonly uid: string;
   /**
    * Token of the user for `deviceFlag`, or a function that returns the token. The function is
-   * called before each connection attempt and each HTTP call that sends the token, once more if the
-   * server refuses the token of a connection, and before a JWT expires, to replace the JWT on the
-   * open connection. Default: "".
+   * called before each connection attempt and before each HTTP call that sends the token. It is
+   * called once more if the server refuses the token of a connection. It is also called before a
+   * JWT expires, to replace the JWT on the open connection. Default: "".
    */
   readonly token?: string | (() => string | Promise<string>) | undefined;
   /** Device class: 0 app, 1 web, 2 desktop. Default: 1. */
@@ -41,7 +41,7 @@ export interface ConnectOptions {
   readonly webSocket?: SocketConstructor | undefined;
   /**
    * Delay before a reconnect, in milliseconds. It is at most `minMs` (default 500) at first, and
-   * grows with each failed attempt to at most `maxMs` (default 30,000).
+   * grows with further failed attempts to at most `maxMs` (default 30,000).
    */
   readonly reconnect?:
     | { readonly minMs?: number | undefined; readonly maxMs?: number | undefined }

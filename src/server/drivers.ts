@@ -1,5 +1,6 @@
-// The types of a node's drivers (its store and its cluster), and the values that both kinds of
-// drivers need. Must not import store or cluster code, because only one kind is loaded.
+// The types of a node's drivers (its store and its cluster), and the values that the embedded
+// drivers and the Redis drivers need. Must not import store or cluster code, because a node loads
+// only one kind of drivers.
 
 import {
   type Clock,

@@ -252,8 +252,8 @@ export class Runner {
   }
 
   /**
-   * Stops the runner. Resolves when the requests in flight have ended. Those that were accepted are
-   * recorded as accepted, and the next runner repeats the others.
+   * Stops the runner. Resolves when the requests in flight have ended. Accepted requests are
+   * recorded, and the next runner repeats all other requests.
    */
   async stop(): Promise<void> {
     this.#halt();

@@ -484,7 +484,8 @@ class WebhookDispatch implements WebhookService {
     for (const [id, runner] of this.#runners) if (!active.has(id)) this.#end(id, runner);
     await this.#renewLeases([...active.values()].filter(({ id }) => !this.#ending.has(id)));
     const ids = new Set(endpoints.map(({ id }) => id));
-    for (const id of this.#attempts.keys()) if (!ids.has(id)) this.#attempts.delete(id); // removed
+    // Forgets the endpoints that no longer exist.
+    for (const id of this.#attempts.keys()) if (!ids.has(id)) this.#attempts.delete(id);
     for (const id of this.#terms.keys()) if (!ids.has(id)) this.#terms.delete(id);
     await Promise.all([...this.#attempts.keys()].map((id) => this.#storeAttempts(id)));
     await this.#followFeed();

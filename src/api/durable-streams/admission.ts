@@ -187,7 +187,7 @@ export function createAdmission(ports: AdmissionPorts): Admission {
         const viewed = viewStream(source, caller.uid);
         return "status" in viewed ? undefined : viewed.name;
       } catch (error) {
-        // These errors would reveal why the caller may not read the source.
+        // An error with one of these statuses would reveal why the caller may not read the source.
         if (UNREADABLE.has(thrownReply(error).status)) return undefined;
         throw error;
       }

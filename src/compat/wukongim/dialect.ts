@@ -526,7 +526,7 @@ function onlineStatusRow(users: Pick<Users, "liveSessions">, table: readonly Api
 
 function docsOf(path: string, table: readonly ApiRoute[]) {
   const row = table.find((candidate) => candidate.path === path);
-  if (row === undefined) throw new Error(`No row has the path ${path}`); // can only be a bug
+  if (row === undefined) throw new Error(`No row has the path ${path}`); // a missing row is a bug
   const { operation, access, tag, success, errors, forbidding = [] } = row;
   return { path, operation, access, tag, success, errors, forbidding };
 }

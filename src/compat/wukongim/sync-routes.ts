@@ -1,5 +1,5 @@
 // Rows of the route table for backends that fetch messages, commands and conversations for their
-// clients, as WuKongIM's backends do. These rows exist in both dialects. Owns only the limit on
+// clients, as WuKongIM's backends do. These rows exist in every dialect. Owns only the limit on
 // concurrent reads of pages (`MessagePages`).
 
 import { MessagePages } from "../../api/message-pages.ts";

@@ -306,9 +306,9 @@ export async function recentsOf(
 
 /**
  * Returns a user's unread counts, by the channel's `<type>:<id>`. WuKongIM and Jindou both have the
- * call. `count` is the number of messages to return for each conversation. `count` must be 1 for
- * WuKongIM, which returns an empty list if `count` is 0. `count` must be 0 for a node, because a
- * node ends the list after 8 MiB of messages.
+ * call `/conversation/sync`. `count` is the number of messages to return for each conversation.
+ * `count` must be 1 for WuKongIM, which returns an empty list if `count` is 0. `count` must be 0
+ * for a node, because a node ends the list after 8 MiB of messages.
  */
 export async function unreadOf(
   post: (body: object) => Promise<unknown>,
