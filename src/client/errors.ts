@@ -69,8 +69,7 @@ export class JindouError extends Error {
     options: ErrorOptions & { readonly message: string },
   );
   constructor(code: JindouErrorCode | WrongToken, options: ErrorOptions = {}) {
-    // the code of an error from the server is not in this table, but such an error has its own
-    // message
+    // this table lacks most codes of errors from the server, but such an error has its own message
     const texts: Readonly<Record<string, string | undefined>> = CLIENT_MESSAGES;
     super(options.message ?? texts[code], { cause: options.cause });
     this.name = "JindouError";
