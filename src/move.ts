@@ -72,7 +72,7 @@ function reportOther(
   };
 }
 
-/** Time during which further signals are ignored, because npm forwards each signal again. */
+/** Time during which further signals are ignored, because npm sends each signal a second time. */
 const ECHO_MS = 300;
 const FAILED = 1;
 

@@ -124,7 +124,7 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     if (migration === undefined) return undefined;
     if (!(await whileStoreOpens(node, waitPorts, () => migration.isPending()))) return undefined;
     const ports = await listen();
-    logger.info(ports, "The node waits until its data has been moved");
+    logger.info(ports, "The node waits until its data has been migrated");
     await migration.run();
     return ports;
   }

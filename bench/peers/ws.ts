@@ -1,4 +1,4 @@
-// The library `ws`: a loop over all clients for each message.
+// The library `ws`. For each message, the server loops over all clients.
 
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";

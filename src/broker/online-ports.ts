@@ -2,7 +2,7 @@
 // whose `user.online` is in the event feed, until `user.offline` follows. The comment of a method
 // is its contract. Every driver must fulfil it, and `test/contract/` checks that.
 
-/** Options of `takeOnline`, which select the returned users. */
+/** Options of `takeOnline`: which users it returns, and the turn that it begins. */
 export interface OnlineTerms {
   /** Maximum number of users. */
   readonly limit: number;

@@ -513,8 +513,9 @@ export class GreetingBytes {
   readonly #budgets = new BoundedMap<string, TokenBucket>(MAX_NETWORKS);
 
   /**
-   * Charges the bytes and returns 0. If the network is over its limit, charges nothing and returns
-   * the milliseconds to wait.
+   * Returns 0 without a charge for at most `SMALL_GREETING_BYTES` bytes. Otherwise, charges the
+   * bytes and returns 0, or, if the network is over its limit, charges nothing and returns the
+   * milliseconds to wait.
    */
   take(address: string, bytes: number, nowMs: number): number {
     if (bytes <= SMALL_GREETING_BYTES) return 0;

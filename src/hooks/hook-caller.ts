@@ -252,7 +252,7 @@ function parseAnswer(body: Uint8Array): Answer {
 }
 
 const REFUSED = "Refused by the backend";
-const UNUSABLE = "The backend has changed the message into a message that is not valid";
+const UNUSABLE = "The backend changed the message into an invalid message";
 /** Time after which a client may try again. */
 const RETRY_MS = 1000;
 

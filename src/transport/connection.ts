@@ -37,7 +37,7 @@ export interface ConnectionContext {
   receiving: SocketConnection | undefined;
 }
 
-/** Size above which the queue is written at once. Larger writes would not be faster. */
+/** Size above which the queue is written before the turn ends. Larger writes are not faster. */
 const MAX_QUEUED_BYTES = 64 * 1024;
 const INTERNAL_ERROR = 1011;
 

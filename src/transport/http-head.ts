@@ -22,7 +22,7 @@ const LINE_BYTES = 4;
 /** Number of bytes of a POST request line without path and query, and of the empty line. */
 const FRAME_BYTES = "POST ? HTTP/1.1\r\n\r\n".length;
 const NONE = -1;
-/** Number of positions in a head at which `OrderedLookup` remembers the last header name. */
+/** Number of header positions at which `OrderedLookup` remembers the most recent header name. */
 const MAX_REMEMBERED = 32;
 
 /**

@@ -378,7 +378,8 @@ class WebhookDispatch implements WebhookService {
     // If another retry of the event was accepted in the meantime, the event is no longer parked,
     // and this call does not store it again.
     await store.saveWebhookTexts({ webhookId: id }, { parked: new Map([[eventId, change]]) });
-    // The new version makes the delivering node count the parked events again.
+    // Storing the unchanged endpoint raises its version, which makes the delivering node count the
+    // parked events again.
     if (isAccepted) await this.#change(id, (unchanged) => unchanged);
     return attempt;
   }

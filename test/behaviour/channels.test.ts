@@ -26,7 +26,7 @@ async function aliceAndBob(t: Test) {
 // Covers [spec: POST /channel 200; spec: channel_id; spec: channel_type]
 // Covers [spec: subscribers of a channel]
 t.test(
-  "POST /channel creates a channel, and its subscribers can send and receive messages at once",
+  "POST /channel creates a channel, and its subscribers can immediately send and receive messages",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const live = await world.join(t, bob);

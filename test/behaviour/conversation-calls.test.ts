@@ -337,7 +337,7 @@ t.test(
 
 // Covers [feature: conversations/delete]
 t.test(
-  "POST /conversations/delete hides a conversation and its messages until a new message arrives",
+  "POST /conversations/delete hides a conversation until a new message arrives, and hides its current messages permanently",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     for (const n of range(1, 3)) await world.send(bob, person(alice), String(n), RED);

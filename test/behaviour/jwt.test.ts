@@ -235,27 +235,30 @@ t.test(
 );
 
 // Covers [decisions: Which level counts]
-t.test("the claims of a JWT set the uid, the device flag and the level", async (t) => {
-  const uid = world.name("alice");
-  const claims = { device_flag: 1, device_level: 1 };
-  const first = await world.connect(t, uid, { token: await tokenOf(uid, claims), flag: 1 });
-  t.same(await world.status(uid), { uid, online: 1, device_flag: 1 });
-  const second = await world.connect(t, uid, { token: await tokenOf(uid, claims), flag: 1 });
-  t.equal(
-    await endingOf(first),
-    "kicked 4200",
-    "the level in the JWT makes the session a main session",
-  );
-  const secondary = { token: await tokenOf(uid), flag: 1 } as const;
-  const third = await world.connect(t, uid, { ...secondary, level: 1 });
-  t.equal((await second.ping()).kind, "pong", "the level in CONNECT does not count");
-  t.equal((await third.ping()).kind, "pong");
-  t.equal(await codeOf(world.connect(t, uid, { ...secondary, flag: 2 })), "ok");
-  const otherFlag = { token: await tokenOf(uid, claims), flag: 0 } as const;
-  t.equal(await codeOf(world.connect(t, uid, otherFlag)), "unauthorized");
-  const system = await tokenOf("____system");
-  t.equal(await codeOf(world.connect(t, "____system", { token: system })), "reserved_uid");
-});
+t.test(
+  "the claims of a JWT set the level, and a CONNECT with a different device flag is refused",
+  async (t) => {
+    const uid = world.name("alice");
+    const claims = { device_flag: 1, device_level: 1 };
+    const first = await world.connect(t, uid, { token: await tokenOf(uid, claims), flag: 1 });
+    t.same(await world.status(uid), { uid, online: 1, device_flag: 1 });
+    const second = await world.connect(t, uid, { token: await tokenOf(uid, claims), flag: 1 });
+    t.equal(
+      await endingOf(first),
+      "kicked 4200",
+      "the level in the JWT makes the session a main session",
+    );
+    const secondary = { token: await tokenOf(uid), flag: 1 } as const;
+    const third = await world.connect(t, uid, { ...secondary, level: 1 });
+    t.equal((await second.ping()).kind, "pong", "the level in CONNECT does not count");
+    t.equal((await third.ping()).kind, "pong");
+    t.equal(await codeOf(world.connect(t, uid, { ...secondary, flag: 2 })), "ok");
+    const otherFlag = { token: await tokenOf(uid, claims), flag: 0 } as const;
+    t.equal(await codeOf(world.connect(t, uid, otherFlag)), "unauthorized");
+    const system = await tokenOf("____system");
+    t.equal(await codeOf(world.connect(t, "____system", { token: system })), "reserved_uid");
+  },
+);
 
 t.test(
   "the claim device_id of a JWT decides which session a login replaces, and the device id in CONNECT has no effect",

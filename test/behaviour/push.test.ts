@@ -179,7 +179,7 @@ t.test("users who need a push notification are reported in pages of 500", async 
 });
 
 t.test(
-  "each message is reported once and in order for push notifications, unless it has expired",
+  "the events for push notifications report each message once and in the order of the messages, except expired messages",
   async (t) => {
     const [ann = "", ben = ""] = names("ann", "ben");
     const slow = await startWorld(t, { ...ON, JINDOU_PUSH_AFTER_MS: "1200" });

@@ -74,7 +74,7 @@ t.test("a follower starts at the requested index of the stream", async (t) => {
   matchObject(t, next.events, [{ data: "!", stream: { index: 4, textOffset: 7 } }]);
 });
 
-t.test("a refused follower is not added and leaves no subscription", async (t) => {
+t.test("a refused follower is not added and leaves no subscription behind", async (t) => {
   const store = storeWithStream();
   const { followers } = createFollowers(store, 1);
   const refused = (changes: Partial<FollowTarget>, code: string) =>

@@ -381,7 +381,7 @@ export async function streamEnds(t: Test, createFixture: FixtureFactory): Promis
 function ownPayloads(t: Test, createFixture: FixtureFactory): void {
   const payload = new TextEncoder().encode('{"type":100,"content":"own"}');
   t.test(
-    "the message of a stream keeps the payload that its producer chose, and the text counts towards the size of a page",
+    "the message of a stream keeps the payload that its producer chose, and the stream's text counts towards the size of a page of messages",
     async (t) => {
       const fixture = await createFixture(t);
       const { start, content, end } = producer(fixture);

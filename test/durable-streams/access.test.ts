@@ -136,7 +136,7 @@ t.test("a URL signed for writing allows all methods except DELETE", async (t) =>
   t.equal(location, `http://127.0.0.1:${closed.clientPort}/v1/stream/signed/write`);
 });
 
-t.test("a signature is valid only for its path, access, user and time", async (t) => {
+t.test("a signature is valid only for its path, access, user and expiry time", async (t) => {
   const call = at(closed.apiPort);
   const url = await sign(closed, "/v1/stream/signed/own", "read", { from_uid: "zoë" });
   t.equal((await call("/v1/stream/signed/own", put(TOKEN))).status, 201);

@@ -99,7 +99,7 @@ async function checkUnneededPassword(
   t.equal(warnings.length, 1, "one sentence is printed for all connections");
 }
 
-t.test("a password that Redis does not require is reported with one sentence", async (t) => {
+t.test("a password that Redis does not require is reported in one sentence", async (t) => {
   await checkUnneededPassword(t, (await startRedis(t)).url);
 });
 

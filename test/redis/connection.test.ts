@@ -141,7 +141,7 @@ async function denied(servers: readonly RedisServer[]): Promise<unknown[]> {
 }
 
 t.test(
-  "the ACL user of docs/cluster.md has all rights that a node on one server needs",
+  "the ACL user of docs/cluster.md has all rights that a node needs on a single Redis server",
   async (t) => {
     t.ok(RIGHTS.length > 5, RIGHTS.join(" "));
     const redis = await startRedis(t);

@@ -129,15 +129,18 @@ t.test(
   },
 );
 
-t.test("a node does not flood its log while Redis hangs, and then serves all calls", async (t) => {
-  const redis = await startRedis(t);
-  const node = await startNode(t, { JINDOU_REDIS_URL: redis.url });
-  const lines = await checkOutage(t, node, {
-    away: () => redis.signal("SIGSTOP"),
-    back: () => redis.signal("SIGCONT"),
-  });
-  t.match(lines[1]?.reason, /^Redis has not answered within redis\.timeoutMs .*hangs/);
-});
+t.test(
+  "a node does not flood its log while Redis hangs, and serves all calls afterwards",
+  async (t) => {
+    const redis = await startRedis(t);
+    const node = await startNode(t, { JINDOU_REDIS_URL: redis.url });
+    const lines = await checkOutage(t, node, {
+      away: () => redis.signal("SIGSTOP"),
+      back: () => redis.signal("SIGCONT"),
+    });
+    t.match(lines[1]?.reason, /^Redis has not answered within redis\.timeoutMs .*hangs/);
+  },
+);
 
 t.test(
   "a node does not flood its log while Redis rejects writes, and serves all calls afterwards",

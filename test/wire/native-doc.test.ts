@@ -38,7 +38,7 @@ t.test("the bytes of each example decode to its array", async (t) => {
     t.same(comparable(msgpackr.unpack(fromHex(hex))), comparable(array), text);
 });
 
-t.test("each example has the same bytes after it was decoded and encoded again", async (t) => {
+t.test("each example has the same bytes after it is decoded and encoded again", async (t) => {
   for (const { text, hex } of examples) t.equal(toHex(encodeAgain(fromHex(hex))), hex, text);
 });
 

@@ -113,7 +113,7 @@ export function createAdmission(ports: AdmissionPorts): Admission {
       return forbidden(
         use === "delete"
           ? "A signed URL does not allow DELETE; send a credential"
-          : "The URL was signed with read access; sign the path again with write access",
+          : "The URL was signed for read access; sign the path again for write access",
       );
     if (kind === "channel" && use === "write" && fromUid === "") return forbidden(WRITERS_NEED_UID);
     return { caller: { kind: "signed", uid: fromUid || undefined } };

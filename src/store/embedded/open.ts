@@ -210,8 +210,9 @@ async function openFolder(
     if (cause instanceof BrokerError) throw cause;
     const { code, message } = cause as Error & { readonly code?: string | number };
     if (typeof code === "number" && code < 0) throw damagedDatabase(path, message); // an LMDB code
-    // LMDB reserves one reader slot per pid. If another process with the same pid uses the slot,
-    // lmdb (the library) receives no transaction object and fails with a TypeError.
+    // LMDB locks one byte of its lock file for each pid that reads. If a process with the same pid
+    // holds this lock, lmdb (the library) receives no transaction object and fails with a
+    // TypeError.
     if (cause instanceof TypeError)
       throw new BrokerError("unavailable", {
         message: `The data folder ${path} is in use by a process of another container that has the same pid ${process.pid}. Stop that process, or set a different store.path.`,

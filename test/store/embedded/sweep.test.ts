@@ -210,7 +210,7 @@ async function damageSecondMessage(path: string): Promise<void> {
 }
 
 t.test(
-  "a row that cannot be read is removed once all its messages exceed the limit of the channel",
+  "a row that cannot be read is removed once none of its messages is among the newest `maxChannelMessages` of the channel",
   async (t) => {
     const problems: string[] = [];
     const onError = (_: Error, what: string) => void problems.push(what);

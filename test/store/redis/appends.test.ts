@@ -428,7 +428,7 @@ t.test(
   },
 );
 
-t.test("messages above the limit of waiting bytes are rejected as overloaded", async (t) => {
+t.test("messages beyond the limit on waiting bytes are rejected as overloaded", async (t) => {
   const { store } = await openStore(t, server.url, { settings: UNHURRIED });
   const payload = new Uint8Array(1 << 20);
   const codes = await Promise.all(

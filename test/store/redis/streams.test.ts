@@ -434,7 +434,7 @@ t.test("forks of streams remain when the messages of the streams are removed", a
   await forksOfRemovedStreams(t, fixture, leftovers);
 });
 
-t.test("a durable stream of a channel continues after Redis was restarted", async (t) => {
+t.test("a durable stream of a channel continues after Redis is restarted", async (t) => {
   const server = await startRedis(t, ["--appendonly", "yes", "--appendfsync", "always"]);
   const { store } = await openStore(t, server.url);
   const { channel, fromUid, clientMsgNo } = eventOf(STREAM_START);

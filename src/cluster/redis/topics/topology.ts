@@ -59,7 +59,8 @@ export class Topology {
   }
 
   /**
-   * Returns a topic name in one of the server's slots, or `undefined` if the server has no slot.
+   * Returns a topic name in one of the server's slots, or `undefined` if no name is found, for
+   * example because the server has no slots.
    */
   nameAt(address: Address, suffix: string): string | undefined {
     for (let at = 0; at < SLOTS; at++) {

@@ -108,7 +108,7 @@ export async function nodeIds(source: Source): Promise<readonly string[]> {
 }
 
 /**
- * Yields a node's channels that have a log. The pages are read backwards, because the server omits
+ * Yields a node's channels that have a log. The pages are read from new to old, because the server omits
  * rows in the other direction.
  */
 export async function* loggedChannels(

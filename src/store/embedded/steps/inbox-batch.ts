@@ -90,7 +90,7 @@ interface InboxBatchContext {
   readonly maxInbox: number;
   readonly nowMs: number;
   /**
-   * Time before which no copy in a user's inbox needs to be checked for its expiry, by uid. An
+   * Time before which no copy in a user's inbox needs to be checked for expiry, by uid. An
    * inbox without an entry must be checked.
    */
   readonly checkTimes: BoundedMap<string, number>;

@@ -75,7 +75,7 @@ local publications
 
 -- Returns the state of a log, even if the log does not exist. Fields that the operations of a call
 -- use:
---   event_head        field h, nil if it is not the log of a channel's stream
+--   event_head        field h, false if it is not the log of a channel's stream
 --   message_id, seq   field m
 --   units, bytes, last  field l
 --   is_limited        true if the stream was created through the Durable Streams protocol

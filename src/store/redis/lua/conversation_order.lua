@@ -3,7 +3,8 @@
 --
 -- KEYS   counter      message id counter. All channels are in its slot, or all keys are on one
 --                     server.
--- ARGV   SINCE        Unix ms: omits conversations that have not changed since this time; 0 omits
+-- ARGV   UID          user whose conversations are ordered
+--        SINCE        Unix ms: omits conversations that have not changed since this time; 0 omits
 --                     none of them
 --        ONLY_UNREAD  1 to omit conversations that certainly have no unread messages, else 0
 --        then for each key prefix

@@ -2,8 +2,9 @@
 -- again for later copies. Has no effect if the copy was removed, because a sweep may have removed
 -- the inbox from the list.
 --
--- ARGV   seq   inboxSeq of the copy
---        ends  time when the copy expires
+-- ARGV   seq     inboxSeq of the copy
+--        ends    time when the copy expires
+--        ttl_ms  time to live of the record
 local inbox, inbox_listed = KEYS[1], KEYS[2]
 local seq, ends, ttl_ms = ARGV[1], ARGV[2], ARGV[3]
 local id = seq .. '-0'

@@ -75,7 +75,7 @@ function fieldsOf(stored: unknown): readonly string[] {
   const [format, ...fields] = String(stored).split("\n");
   if (format !== FORMAT)
     throw new BrokerError("internal", {
-      message: `Redis holds a manager's password or token of format ${format}, but this build reads only format ${FORMAT}. Start the build that wrote it`,
+      message: `Redis holds a manager's password or token in format ${format}, but this build reads only format ${FORMAT}. Start the build that wrote it`,
     });
   return fields;
 }

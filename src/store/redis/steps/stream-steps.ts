@@ -30,7 +30,7 @@ import { checkOf, expiryOf } from "./append-call.ts";
 import { ChannelNamesOf } from "./channel-names.ts";
 import { endingIndex, withoutTrailer } from "./log-head.ts";
 
-/** Numbers that the library uses for the kinds of events. */
+/** Numbers that the Redis function library uses for the kinds of events. */
 const START = 1;
 const CONTENT = 2;
 const NOTE = 3;
