@@ -3,11 +3,12 @@
 // allocates nothing while it is idle. Must never touch the driver's socket after its close event,
 // nor call the handler's `closed` twice.
 
+import { runOverdueTasks } from "../lib/turn-task.ts";
 import { bytesOf, type DriverSocket } from "./driver.ts";
 import type { GracefulCloses } from "./graceful-closes.ts";
 import { frameBytes, type Reader } from "./slow-readers.ts";
 import type { Place, SocketLimits } from "./socket-limits.ts";
-import type { TurnEnd, TurnTask } from "./turn-end.ts";
+import type { TurnEnd, TurnEndTask } from "./turn-end.ts";
 import type { Connection, ConnectionHandler, ListenerSpec, SocketEndpoint } from "./types.ts";
 import type { UnreadBytes, UnreadReader } from "./unread-bytes.ts";
 
@@ -45,7 +46,7 @@ const NOT_LAGGING = 0;
 const LAGGING = 1;
 const LAG_NOTIFIED = 2;
 
-export class SocketConnection implements Connection, Reader, UnreadReader, TurnTask {
+export class SocketConnection implements Connection, Reader, UnreadReader, TurnEndTask {
   readonly id: number;
   readonly remoteAddress: string;
   readonly #context: ConnectionContext;
@@ -217,14 +218,18 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnT
   }
 
   closed(code: number): void {
+    const isByPeer = this.#endCode === 0;
     if (this.#socket !== undefined) this.#context.gracefulCloses.closed(this.#socket);
     this.#socket = undefined;
     this.#queue = undefined;
     this.#queuedBytes = 0;
     this.#count(0);
     this.#leavePlace();
-    if (this.#endCode === 0) this.#endCode = code;
+    if (isByPeer) this.#endCode = code;
     this.#notifyClosed();
+    // The driver reports a close that the owner has begun inside the owner's call, in which no other
+    // task may run.
+    if (isByPeer) runOverdueTasks();
   }
 
   turnEnded(): void {

@@ -3,7 +3,7 @@
 
 import type { DriverResponse } from "./driver.ts";
 import { writeHead } from "./http-reply.ts";
-import type { TurnEnd, TurnTask } from "./turn-end.ts";
+import type { TurnEnd, TurnEndTask } from "./turn-end.ts";
 import type { HttpBody, HttpStream, ListenerSpec } from "./types.ts";
 
 interface StreamContext {
@@ -15,7 +15,7 @@ interface StreamContext {
 
 const MAX_QUEUED_CHARS = 64 * 1024;
 
-export class StreamBody implements HttpBody, TurnTask {
+export class StreamBody implements HttpBody, TurnEndTask {
   readonly #stream: HttpStream;
   readonly #context: StreamContext;
   #res: DriverResponse | undefined;

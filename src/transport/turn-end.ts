@@ -4,13 +4,13 @@
 
 import { withItem } from "../lib/short-list.ts";
 
-export interface TurnTask {
+export interface TurnEndTask {
   turnEnded(): void;
 }
 
 type Schedule = (run: () => void) => void;
 
-const NO_TASKS: readonly TurnTask[] = [];
+const NO_TASKS: readonly TurnEndTask[] = [];
 
 export class TurnEnd {
   readonly #schedule: Schedule;
@@ -21,7 +21,7 @@ export class TurnEnd {
   }
 
   /** Schedules one call to `task.turnEnded()` per call to `add`. `turnEnded` must not throw. */
-  add(task: TurnTask): void {
+  add(task: TurnEndTask): void {
     if (this.#tasks.length === 0) this.#schedule(this.#run);
     this.#tasks = withItem(this.#tasks, task);
   }

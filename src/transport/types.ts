@@ -112,9 +112,10 @@ export interface Connection {
   /** Counts the connection against the limits of `user` instead of its address's limits. */
   authenticated(user: string): void;
   /**
-   * Queues one frame. The frames of an event-loop turn are written together at the end of the
-   * turn (see `TurnEnd`), and the frame must not be changed before that. While a frame of this
-   * connection is being received, frames are written at once. The peer receives frames in this order:
+   * Queues one frame. The frames of an event-loop turn are passed to the driver together at the end
+   * of the turn (see `TurnEnd`), and the frame must not be changed before that. A frame that is
+   * sent while a frame of this connection is being received is passed to the driver at once. The
+   * peer receives frames in this order:
    *
    * - Frames that are sent keep their order, and frames that are published keep theirs.
    * - A frame sent after a publish arrives after that publication.

@@ -2,7 +2,6 @@
 // a shared compressor would run once per receiver and payloads are often encrypted anyway.
 
 import { networkOf } from "../lib/network.ts";
-import { runOverdueTasks } from "../lib/turn-task.ts";
 import { addressText } from "./address.ts";
 import { type ClientAddresses, FORWARDED_FOR, refusalWriter } from "./client-addresses.ts";
 import type { ClientSockets } from "./client-sockets.ts";
@@ -114,7 +113,6 @@ export function serveSockets(
       const { connection } = socket.getUserData();
       connections.delete(connection);
       connection.closed(code);
-      runOverdueTasks();
     },
   });
 }

@@ -2,6 +2,7 @@
 
 import { connect, createServer, type Socket } from "node:net";
 import type { Test } from "tap";
+import { TurnTask } from "../../src/lib/turn-task.ts";
 import { t } from "../support/suite.ts";
 import {
   connectionAt,
@@ -367,3 +368,44 @@ t.test(
     t.strictSame(other.texts, ["before", "after"]);
   },
 );
+
+/** Keeps the event loop busy until a scheduled task is overdue. */
+function blockUntilOverdue(): void {
+  const endMs = performance.now() + 6;
+  while (performance.now() < endMs);
+}
+
+t.test(
+  "an overdue task runs right after a client has disconnected, before the iteration of the event loop ends",
+  async (t) => {
+    const order: string[] = [];
+    const task = new TurnTask(() => order.push("task"));
+    const { seen, endpoint } = socketEndpoint({
+      closed() {
+        setImmediate(() => order.push("end of the iteration"));
+        task.schedule();
+        blockUntilOverdue();
+      },
+    });
+    const { port } = await startListener(t, { sockets: endpoint });
+    const client = await openClient(t, port);
+    await connectionAt(seen, 0);
+    client.socket.terminate();
+    await until(() => order.length === 2);
+    t.strictSame(order, ["task", "end of the iteration"]);
+  },
+);
+
+t.test("no overdue task runs inside the call that closes a connection", async (t) => {
+  const { connection } = await openPair(t);
+  let runs = 0;
+  const task = new TurnTask(() => {
+    runs += 1;
+  });
+  task.schedule();
+  blockUntilOverdue();
+  connection.end(4000, "bye");
+  t.equal(runs, 0);
+  await nextTurn();
+  t.equal(runs, 1);
+});

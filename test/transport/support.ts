@@ -226,6 +226,7 @@ export interface Seen {
 export interface Behaviour {
   readonly received?: (seen: Seen, data: string, isText: boolean) => void;
   readonly opened?: (seen: Seen) => void;
+  readonly closed?: (seen: Seen) => void;
   readonly endpoint?: Partial<SocketEndpoint>;
 }
 
@@ -265,7 +266,10 @@ export function socketEndpoint(behaviour: Behaviour = {}): {
           side.lagBytes.push(connection.bufferedBytes());
           side.events.push("lags");
         },
-        closed: (code) => side.closed.push(code),
+        closed(code) {
+          side.closed.push(code);
+          behaviour.closed?.(side);
+        },
       };
     },
     ...behaviour.endpoint,

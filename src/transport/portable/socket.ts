@@ -7,7 +7,7 @@ import type { WebSocket } from "ws";
 import type { DriverSocket, SocketBehaviour } from "../driver.ts";
 import { StreamWriter } from "../stream-writer.ts";
 import type { Subscriber, Topics } from "../topics.ts";
-import type { TurnEnd, TurnTask } from "../turn-end.ts";
+import type { TurnEnd, TurnEndTask } from "../turn-end.ts";
 import { encodeFrame, encodePong, PING_FRAME } from "./frames.ts";
 
 interface SocketContext<Data> {
@@ -25,7 +25,7 @@ const ABNORMAL = 1006;
 const PING_MARGIN_S = 16;
 const PING_SHARE = 1 / 4;
 
-export class PortableSocket<Data> implements DriverSocket<Data>, Subscriber, TurnTask {
+export class PortableSocket<Data> implements DriverSocket<Data>, Subscriber, TurnEndTask {
   readonly topics = new Set<string>();
   readonly pending: number[] = [];
   readonly #data: Data;

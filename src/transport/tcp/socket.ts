@@ -6,7 +6,7 @@ import type { SocketConnection, SocketData } from "../connection.ts";
 import type { DriverSocket } from "../driver.ts";
 import { StreamWriter } from "../stream-writer.ts";
 import type { Subscriber, Topics } from "../topics.ts";
-import type { TurnEnd, TurnTask } from "../turn-end.ts";
+import type { TurnEnd, TurnEndTask } from "../turn-end.ts";
 import type { Framer } from "../types.ts";
 
 export interface TcpSocketContext {
@@ -27,7 +27,7 @@ const ABNORMAL = 1006;
 /** Time for which a peer may keep open a connection that the server has ended. */
 const CLOSE_TIMEOUT_MS = 5000;
 
-export class TcpSocket implements DriverSocket<SocketData>, Subscriber, TurnTask {
+export class TcpSocket implements DriverSocket<SocketData>, Subscriber, TurnEndTask {
   readonly topics = new Set<string>();
   readonly pending: number[] = [];
   readonly #connection: SocketConnection;

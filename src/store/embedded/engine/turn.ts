@@ -54,6 +54,7 @@ export class Turn<Call extends QueuedCall> {
   #queue: Call[] = [];
   #queuedBytes = 0;
   readonly #task = new TurnTask(() => this.#runTurn());
+  #isRunning = false;
   #unsynced: WrittenBatch<Call> | undefined;
   #syncing: Promise<void> | undefined;
   #committedEnd: WalPosition;
@@ -101,9 +102,12 @@ export class Turn<Call extends QueuedCall> {
   }
 
   #runTurn(): void {
-    if (this.#unsynced !== undefined) return;
+    // A commit may close a socket, whose end may run this task again.
+    if (this.#unsynced !== undefined || this.#isRunning) return;
+    this.#isRunning = true;
     const next = this.#takeBatch();
     if (next.calls.length > 0) this.#writeBatch(next);
+    this.#isRunning = false;
     if (this.#queue.length > 0) this.#schedule();
   }
 
