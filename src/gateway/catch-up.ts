@@ -48,9 +48,13 @@ export interface ReadLimits {
   readonly maxUnreadBytes: number;
 }
 
-/** Maximum number of concurrent store reads. Thousands of sessions may join a group at once. */
+/**
+ * Maximum number of concurrent store reads of each kind: pages of messages, memberships after a
+ * loss, and all others. Thousands of sessions may join a group at once.
+ */
 const READS_AT_ONCE = 128;
 const LOOKUPS_AT_ONCE = 128;
+const NO_PAGE = { messages: [], more: false };
 /**
  * Time in one turn of the event loop after which no further page of messages is read. With the
  * embedded store, a page takes up to 2 ms.
@@ -325,13 +329,15 @@ export class CatchUps {
     const concerns = concernOf(session.uid, channel);
     const { messages, more } = await readJudged(cluster, concerns, () =>
       this.#pageReads.run(() =>
-        store.readMessages(key, {
-          fromSeq: afterSeq + 1,
-          toSeq: headSeq,
-          limit: limits.pageMessages,
-          maxBytes: limits.pageBytes,
-          reverse: false,
-        }),
+        backlog.isOver
+          ? NO_PAGE // the session ended while it waited
+          : store.readMessages(key, {
+              fromSeq: afterSeq + 1,
+              toSeq: headSeq,
+              limit: limits.pageMessages,
+              maxBytes: limits.pageBytes,
+              reverse: false,
+            }),
       ),
     );
     if (backlog.isOver) return false;

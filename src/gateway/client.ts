@@ -410,7 +410,8 @@ export class Client implements ConnectionHandler {
   }
 
   async #openingFailed(ref: Ref, error: unknown): Promise<void> {
-    if (error instanceof FrameError) {
+    const isAnswered = this.#session?.hasConnack === true;
+    if (error instanceof FrameError && !isAnswered) {
       this.#rejectFrame(error);
       return this.end("protocol_error");
     }
@@ -418,7 +419,7 @@ export class Client implements ConnectionHandler {
     if (ended !== undefined) return this.end(ended);
     if (this.#isOver() && error instanceof BrokerError) return;
     // The catch-up may fail after the CONNACK. A request must not get two replies.
-    if (this.#session?.hasConnack === true) this.#reportUnexpected(error);
+    if (isAnswered) this.#reportUnexpected(error);
     else this.#replyFailure(ref, error);
     this.end(refusalReason(error));
   }

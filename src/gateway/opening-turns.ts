@@ -1,5 +1,5 @@
-// Limits the logins that access the store at the same time, and the time that waiting logins take
-// in one turn of the event loop. Other clients' frames are handled between two turns.
+// Limits the logins that access the store at the same time, and the time that logins take in one
+// turn of the event loop. Other clients' frames are handled between two turns.
 
 import { PacedSteps } from "../lib/paced-steps.ts";
 import { Semaphore } from "../lib/semaphore.ts";
@@ -14,7 +14,7 @@ const MAX_OPENINGS = 128;
 const MAX_LONG_OPENINGS = 24;
 const SHORT_CONNECT_BYTES = 512;
 /**
- * Time in one turn of the event loop after which no further waiting login begins. If several logins
+ * Time in one turn of the event loop after which no further login begins. If several logins
  * end at the same moment, the turn may take longer, because each of them lets one waiting login
  * begin.
  */

@@ -1,7 +1,8 @@
-// Turns a CONNECT into a live session, in two steps. `logIn` asks the connect hook, adds the
-// session to the hub, verifies the credential and stores the login. `join` subscribes to the
-// session's topics, reads its state, sends the CONNACK and then the missed messages. After each
-// `await`, the session may have ended. Nothing is sent to a session that has ended.
+// Turns a CONNECT into a live session, in two steps. `logIn` adds the session to the hub, verifies
+// the credential and stores the login. With a connect hook, it first verifies the credential and
+// asks the hook. `join` subscribes to the session's topics, reads its state, sends the CONNACK and
+// then the missed messages. After each `await`, the session may have ended. Nothing is sent to a
+// session that has ended.
 
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
 import type { ConnectHook, Restrictions } from "../broker/hooks.ts";
@@ -298,9 +299,10 @@ export async function join(
   const canResume = !session.codec.acknowledges;
   const away = { sessionName: connect.sessionName, points, canResume };
   const endsSinceMs = endsMissedSince(away, connectedMs); // `undefined` for a new client
-  const plan = await context.openings.run(bytesToJoin(opening), () =>
-    planJoin(session, { candidates, points, endsSinceMs }, context),
-  );
+  const plan = await context.openings.run(bytesToJoin(opening), () => {
+    if (session.ended !== undefined) throw new BrokerError("unavailable"); // while it waited
+    return planJoin(session, { candidates, points, endsSinceMs }, context);
+  });
   chargeConnect(rate, joining(plan.groupCount), metrics);
   const { sessionId } = session;
   const times = { connectedMs, endsSinceMs: endsSinceMs ?? connectedMs };

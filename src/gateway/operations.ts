@@ -328,7 +328,10 @@ const OPERATIONS: OperationTable = {
     cost: () => REFRESH_WORK,
     async run(session, { ref, token }, ports) {
       const expiresInS = await ports.expiry.refresh(session, token);
-      const { sessionId, newestId } = session.connack ?? { ...session, newestId: 0 };
+      const { sessionId, newestId } = session.connack ?? {
+        sessionId: session.sessionId,
+        newestId: 0,
+      };
       session.reply(
         connackOf(session, { ref, sessionId, newestId, resume: [], expiresInS }, ports),
       );

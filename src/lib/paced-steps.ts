@@ -10,7 +10,10 @@ export class PacedSteps {
   #startMs = 0;
   #isCounting = false;
 
-  /** `maxMs` is the maximum time for the steps of one iteration. A single step may take longer. */
+  /**
+   * `maxMs` is the time after the first step of an iteration in which further steps may begin. It
+   * includes other work of the iteration. A single step may take longer.
+   */
   constructor(maxMs: number) {
     this.#maxMs = maxMs;
   }

@@ -37,7 +37,8 @@ export class Semaphore {
   }
 
   leave(): void {
-    if (this.#pace === undefined) this.#release();
+    const isWaitedFor = this.#waiting !== undefined && this.#waiting.length > 0;
+    if (this.#pace === undefined || !isWaitedFor) this.#release();
     else this.#pace.run(this.#release);
   }
 

@@ -3,6 +3,7 @@
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { MAIN_DEVICE } from "../../src/broker/model.ts";
+import type { SessionName } from "../../src/broker/ports.ts";
 import { Client } from "../../src/gateway/client.ts";
 import { ClosedSessions } from "../../src/gateway/closed-sessions.ts";
 import { FrameTurns } from "../../src/gateway/frame-turns.ts";
@@ -16,7 +17,7 @@ import { Deadlines } from "../../src/lib/deadlines.ts";
 import { PacedSteps } from "../../src/lib/paced-steps.ts";
 import { decodeServerFrame } from "../../src/protocol/native/client-decode.ts";
 import { createEncoder } from "../../src/protocol/native/encode.ts";
-import type { Codec, Operation } from "../../src/protocol/protocol.ts";
+import { type Codec, FrameError, type Operation } from "../../src/protocol/protocol.ts";
 import { t } from "../support/suite.ts";
 import { type OperationWorld, operationPorts } from "./operation-world.ts";
 import { seeded } from "./random.ts";
@@ -64,6 +65,8 @@ interface FixtureOptions {
   readonly leaving?: PacedSteps;
   /** Catch-up after the CONNACK. */
   readonly catchUp?: () => Promise<void>;
+  /** Reads the resume points of the CONNECT, after the login. */
+  readonly accept?: () => [];
 }
 
 /** Creates a live client of alice. */
@@ -78,6 +81,7 @@ async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: Fixt
   const { store, cluster } = world.server;
   const { hub, catchUps, resync } = world;
   const operations = operationPorts(world, options.operations);
+  const removed: string[] = [];
   const client = new Client(
     connection,
     {
@@ -87,7 +91,7 @@ async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: Fixt
       acknowledges: false,
       splitsRequests: false,
       decode: () => [next],
-      decodeConnect: () => ({ ...CONNECT, accept: () => [] }),
+      decodeConnect: () => ({ ...CONNECT, accept: options.accept ?? (() => []) }),
       refuseLarge: () => undefined,
       encodeReply: (reply) => encodeReply(reply),
       encodePush: (push) => codec.encodePush(push),
@@ -114,7 +118,8 @@ async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: Fixt
         },
         directory: {
           ...world.server.directory,
-          ...{ endedBy: async () => undefined, remove: async () => {} },
+          endedBy: async () => undefined,
+          remove: async ({ sessionId }: SessionName) => void removed.push(sessionId),
         },
         ...{ nodeId: "n", clock: () => 0 },
         clientLimits: {
@@ -147,7 +152,7 @@ async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: Fixt
   await world.server.settle();
   t.teardown(() => client.closed(1000));
   if (options.encodeReply !== undefined) encodeReply = options.encodeReply;
-  return { world, connection, rates, receive, client };
+  return { world, connection, rates, receive, client, removed };
 }
 
 t.test(
@@ -216,6 +221,27 @@ t.test("a CONNECT gets no second reply if the catch-up fails after the CONNACK",
     t.equal(world.bugs.length, bugs);
   }
 });
+
+t.test(
+  "a CONNECT with an invalid resume point gets one error, and its session is removed when the connection closes",
+  async (t) => {
+    const { world, connection, client, removed } = await createFixture({
+      accept() {
+        throw new FrameError("malformed_frame", 1, "The resume point is not valid");
+      },
+    });
+    t.match(connection.seen, [
+      { reply: { kind: "error", ref: 1, code: "malformed_frame" } },
+      { reason: "protocol_error" },
+    ]);
+    t.equal(connection.seen.length, 2);
+    client.closed(1000);
+    await turns();
+    t.same(removed, ["s"]);
+    t.equal(world.hub.sessionsOf("alice").length, 0);
+    t.same(world.bugs, []);
+  },
+);
 
 t.test("an error reply that cannot be encoded closes only its own connection", async (t) => {
   const { world, connection, receive } = await createFixture({

@@ -23,8 +23,8 @@ export class StreamEnds {
   readonly #live: Pick<LiveStreams, "of" | "personalOf">;
   readonly #rows: Pick<StreamRows, "ends">;
   /**
-   * Newest end of each scope in Unix milliseconds, or 0 if no stream of the scope has ended. Scopes
-   * without ends are not read again.
+   * Newest end of each scope in Unix milliseconds, or `-Infinity` if no stream of the scope has
+   * ended. Such a scope is not read again.
    */
   readonly #newestMs = new BoundedMap<string, number>(MAX_KEPT);
 
@@ -52,7 +52,7 @@ export class StreamEnds {
       if (slice.shouldYield()) await slice.yield();
       const scope = { name: key, live: this.#live.of(key) };
       const newestMs = this.#newestOf(scope);
-      if (newestMs > 0 && newestMs >= sinceMs) scopes.push({ ...scope, newestMs });
+      if (newestMs >= sinceMs) scopes.push({ ...scope, newestMs });
     }
     return newestEnds(scopes, { sinceMs, limit }, (next, since) =>
       next.flatMap((scope) => this.#endsIn(scope, since, limit)),
@@ -61,8 +61,7 @@ export class StreamEnds {
 
   ofUser(uid: string, sinceMs: number, limit: number): readonly StreamEnd[] {
     const scope = { name: userScope(uid), live: this.#live.personalOf(uid) };
-    const newestMs = this.#newestOf(scope);
-    if (newestMs === 0 || newestMs < sinceMs) return [];
+    if (this.#newestOf(scope) < sinceMs) return [];
     const ends = this.#endsIn(scope, sinceMs, limit);
     return ends.toSorted((a, b) => b.endedMs - a.endedMs).slice(0, limit);
   }
@@ -70,7 +69,7 @@ export class StreamEnds {
   #newestOf(scope: Scope): number {
     const cachedMs = this.#newestMs.get(scope.name);
     if (cachedMs !== undefined) return cachedMs;
-    const newestMs = Math.max(0, ...this.#endsIn(scope, 0, 1).map(({ endedMs }) => endedMs));
+    const newestMs = Math.max(...this.#endsIn(scope, 0, 1).map(({ endedMs }) => endedMs));
     this.#newestMs.set(scope.name, newestMs);
     return newestMs;
   }
