@@ -335,7 +335,7 @@ t.test("the checks find the project's files, functions and imports", async (t) =
   t.ok(sources.flatMap((file) => file.imports).length > 200);
 });
 
-t.test("a room imports only the files and packages that the table allows", async (t) => {
+t.test("a folder of src imports only the files and packages that `ROOMS` allows", async (t) => {
   t.same(roomViolations(files, ROOMS), []);
 });
 
@@ -361,7 +361,7 @@ t.test("imports have no cycles", async (t) => {
   t.same(importCycles(sources), []);
 });
 
-t.test("every export outside the entry files of the SDK is imported by another file", async (t) => {
+t.test("every export outside the packages' entry files is imported by another file", async (t) => {
   t.strictSame(deadExports(files, PUBLISHED), [], "no export is unused");
 });
 

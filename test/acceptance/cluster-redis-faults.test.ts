@@ -25,7 +25,7 @@ const RESTARTS = [
 ] as const;
 
 t.test(
-  "a restart of Redis neither loses nor duplicates a message, stream event or command",
+  "a restart of Redis with an append-only file neither loses nor duplicates a message, stream event or command",
   async (t) => {
     const { fsync, signals } = new Random(SEED).pick(RESTARTS);
     const redis = await startRedis(t, [...["--appendonly", "yes", "--appendfsync", fsync]]);

@@ -64,7 +64,7 @@ t.test("a login of a user with 600 groups runs fewer than 40 scripts in Redis", 
 });
 
 t.test(
-  "if a node is already subscribed to all groups of a user, a login of that user reads the memberships but no group logs",
+  "if a node is already subscribed to all groups of a user, a login of that user checks each membership but reads no messages of the groups",
   async (t) => {
     const { callsOf, inputBytes } = await connect("bob");
     t.ok(callsOf("evalsha") < OTHER_CALLS, `${callsOf("evalsha")} scripts`);

@@ -95,21 +95,24 @@ t.test("history is newest first with `before`, and oldest first with `after`", a
   }
 });
 
-t.test("the SDK reports a wrong token as auth_failed, at a login and in a stream", async (t) => {
-  const url = `ws://127.0.0.1:${broker.clientPort}`;
-  await t.rejects(connect({ url, uid: "amy", token: "guess" }).ready(), { code: "auth_failed" });
-  let token = "amy-token";
-  const amy = connect({ url, uid: "amy", token: async () => token });
-  t.teardown(() => amy.close());
-  await amy.ready();
-  token = "guess";
-  const stream = amy.stream("/v1/stream/channel/2/team/answer");
-  await t.rejects(stream.append({ delta: "x" }), { code: "auth_failed" }, "append");
-  const read = async () => {
-    for await (const record of stream) t.fail(`read ${record}`);
-  };
-  await t.rejects(read(), { code: "auth_failed" }, "read");
-});
+t.test(
+  "the SDK reports a wrong token as auth_failed at a login, and when it appends to or reads a stream",
+  async (t) => {
+    const url = `ws://127.0.0.1:${broker.clientPort}`;
+    await t.rejects(connect({ url, uid: "amy", token: "guess" }).ready(), { code: "auth_failed" });
+    let token = "amy-token";
+    const amy = connect({ url, uid: "amy", token: async () => token });
+    t.teardown(() => amy.close());
+    await amy.ready();
+    token = "guess";
+    const stream = amy.stream("/v1/stream/channel/2/team/answer");
+    await t.rejects(stream.append({ delta: "x" }), { code: "auth_failed" }, "append");
+    const read = async () => {
+      for await (const record of stream) t.fail(`read ${record}`);
+    };
+    await t.rejects(read(), { code: "auth_failed" }, "read");
+  },
+);
 
 const REFUSAL = "uid, device flag and token do not match";
 
@@ -155,7 +158,7 @@ t.test(
 );
 
 t.test(
-  "a viewer whose device flag differs from the token's is refused, and in protected mode the error names the token's flag",
+  "a viewer whose device flag differs from the token's is refused, and in protected mode the error names both flags",
   async (t) => {
     const open = await spawnBroker(t, { JINDOU_API_TOKEN: API_TOKEN });
     const user = { uid: "cat", token: "cat-token", device_flag: 0 };

@@ -89,134 +89,140 @@ async function runUnderFaults(
   return control;
 }
 
-t.test("three nodes never lose or undo anything acknowledged, whatever faults occur", async (t) => {
-  const redis = await startRedis(t, ["--appendonly", "yes", "--appendfsync", "always"]);
-  const proxy = await startStallingProxy(t, redis.port);
-  const firstRedisUrl = `redis://127.0.0.1:${proxy.port}`;
-  const world = await ClusterWorld.open(t, {
-    ...{ redisUrl: redis.url, seed: SEED, nodes: { firstRedisUrl, hasOwnClocks: true } },
-  });
-  const { nodes, random } = world;
-  const control = await runUnderFaults(
-    t,
-    { world, settledMs: SETTLED_MS },
-    {
-      async "a node is killed"() {
-        const at = random.below(nodes.count);
-        await nodes.kill(at);
-        await pause(random.below(2 * DEAD_AFTER_MS));
-        await nodes.start(at);
-      },
-      async "a node is frozen"() {
-        const at = random.below(nodes.count);
-        nodes.signal(at, "SIGSTOP");
-        await pause(random.below(3 * DEAD_AFTER_MS));
-        nodes.signal(at, "SIGCONT");
-      },
-      async "a node is restarted"() {
-        const at = random.below(nodes.count);
-        t.equal(await nodes.terminate(at), 0, "the node ends without an error");
-        await nodes.start(at);
-      },
-      "the clock of a node is set": () => setClock(nodes, random.below(nodes.count), random),
-      async "Redis hangs"() {
-        redis.signal("SIGSTOP");
-        await pause(random.below(MAX_HANG_MS));
-        redis.signal("SIGCONT");
-      },
-      async "Redis is restarted"() {
-        await redis.stop(random.pick(["SIGKILL", "SIGTERM"]));
-        await pause(random.below(MAX_AWAY_MS));
-        await redis.restart();
-      },
-      async "a node is partitioned"() {
-        proxy.stall();
-        await pause(random.below(MAX_STALL_MS));
-        proxy.resume();
-      },
-      async "a node is killed while another one is partitioned"() {
-        proxy.stall();
-        const at = PARTITIONED + 1 + random.below(nodes.count - 1);
-        await nodes.kill(at);
-        await pause(random.below(2 * DEAD_AFTER_MS));
-        proxy.resume();
-        await nodes.start(at);
-      },
-    },
-  );
-  const guarded = await spawnBroker(t, {
-    ...{ JINDOU_REDIS_URL: redis.url, JINDOU_AUTH_CLIENTS: "token" },
-    ...{ JINDOU_API_TOKEN: STATIC_TOKEN, JINDOU_CLUSTER_ACCEPT_NEW_TIMINGS: "true" },
-  });
-  await control.checkTokens(guarded.clientPort);
-  t.same(control.problems, [], "no acknowledged membership, token or login was undone");
-});
-
-t.test("one node never loses or undoes anything acknowledged, whatever faults occur", async (t) => {
-  const disk = await mountSmallDisk(t, DISK_MIB);
-  const world = await ClusterWorld.open(t, {
-    ...{ redisUrl: "", seed: SEED },
-    nodes: {
-      ...{ count: 1, dataPath: `${disk.path}/data`, launch: { prefix: disk.prefix } },
-      hasOwnClocks: true,
-    },
-  });
-  const { nodes, random } = world;
-  /** Starts the node. The disk is freed if the start needs space. */
-  const start = async (settings = {}) => {
-    await nodes.start(0, settings).catch(async (error: unknown) => {
-      if (!/disk|space/i.test(`${error}`)) throw error;
-      disk.free();
-      await nodes.start(0, settings);
+t.test(
+  "three nodes neither lose nor undo an acknowledged change during random faults of nodes, clocks and Redis",
+  async (t) => {
+    const redis = await startRedis(t, ["--appendonly", "yes", "--appendfsync", "always"]);
+    const proxy = await startStallingProxy(t, redis.port);
+    const firstRedisUrl = `redis://127.0.0.1:${proxy.port}`;
+    const world = await ClusterWorld.open(t, {
+      ...{ redisUrl: redis.url, seed: SEED, nodes: { firstRedisUrl, hasOwnClocks: true } },
     });
-  };
-  const restart = async () => {
+    const { nodes, random } = world;
+    const control = await runUnderFaults(
+      t,
+      { world, settledMs: SETTLED_MS },
+      {
+        async "a node is killed"() {
+          const at = random.below(nodes.count);
+          await nodes.kill(at);
+          await pause(random.below(2 * DEAD_AFTER_MS));
+          await nodes.start(at);
+        },
+        async "a node is frozen"() {
+          const at = random.below(nodes.count);
+          nodes.signal(at, "SIGSTOP");
+          await pause(random.below(3 * DEAD_AFTER_MS));
+          nodes.signal(at, "SIGCONT");
+        },
+        async "a node is restarted"() {
+          const at = random.below(nodes.count);
+          t.equal(await nodes.terminate(at), 0, "the node ends without an error");
+          await nodes.start(at);
+        },
+        "the clock of a node is set": () => setClock(nodes, random.below(nodes.count), random),
+        async "Redis hangs"() {
+          redis.signal("SIGSTOP");
+          await pause(random.below(MAX_HANG_MS));
+          redis.signal("SIGCONT");
+        },
+        async "Redis is restarted"() {
+          await redis.stop(random.pick(["SIGKILL", "SIGTERM"]));
+          await pause(random.below(MAX_AWAY_MS));
+          await redis.restart();
+        },
+        async "a node is partitioned"() {
+          proxy.stall();
+          await pause(random.below(MAX_STALL_MS));
+          proxy.resume();
+        },
+        async "a node is killed while another one is partitioned"() {
+          proxy.stall();
+          const at = PARTITIONED + 1 + random.below(nodes.count - 1);
+          await nodes.kill(at);
+          await pause(random.below(2 * DEAD_AFTER_MS));
+          proxy.resume();
+          await nodes.start(at);
+        },
+      },
+    );
+    const guarded = await spawnBroker(t, {
+      ...{ JINDOU_REDIS_URL: redis.url, JINDOU_AUTH_CLIENTS: "token" },
+      ...{ JINDOU_API_TOKEN: STATIC_TOKEN, JINDOU_CLUSTER_ACCEPT_NEW_TIMINGS: "true" },
+    });
+    await control.checkTokens(guarded.clientPort);
+    t.same(control.problems, [], "no acknowledged membership, token or login was undone");
+  },
+);
+
+t.test(
+  "one node neither loses nor undoes an acknowledged change during random faults of the node, its clock and its disk",
+  async (t) => {
+    const disk = await mountSmallDisk(t, DISK_MIB);
+    const world = await ClusterWorld.open(t, {
+      ...{ redisUrl: "", seed: SEED },
+      nodes: {
+        ...{ count: 1, dataPath: `${disk.path}/data`, launch: { prefix: disk.prefix } },
+        hasOwnClocks: true,
+      },
+    });
+    const { nodes, random } = world;
+    /** Starts the node. The disk is freed if the start needs space. */
+    const start = async (settings = {}) => {
+      await nodes.start(0, settings).catch(async (error: unknown) => {
+        if (!/disk|space/i.test(`${error}`)) throw error;
+        disk.free();
+        await nodes.start(0, settings);
+      });
+    };
+    const restart = async () => {
+      t.equal(await nodes.terminate(0), 0, "the node ends without an error");
+      await start();
+    };
+    const control = await runUnderFaults(
+      t,
+      { world, settledMs: 0 },
+      {
+        async "the node is killed"() {
+          await nodes.kill(0);
+          await start();
+        },
+        "the node is restarted": restart,
+        "the clock is set": () => setClock(nodes, 0, random),
+        async "the node is killed and starts with another time"() {
+          await setClock(nodes, 0, random);
+          await nodes.kill(0);
+          await start();
+        },
+        async "the node is frozen"() {
+          nodes.signal(0, "SIGSTOP");
+          await pause(random.below(3 * DEAD_AFTER_MS));
+          nodes.signal(0, "SIGCONT");
+        },
+        async "the disk is full"() {
+          disk.fill();
+          await pause(random.below(MAX_FULL_MS));
+          disk.free();
+        },
+        async "the node is killed while the disk is full"() {
+          disk.fill();
+          await pause(random.below(MAX_FULL_MS));
+          await nodes.kill(0);
+          await start();
+          disk.free();
+        },
+        async "the node is restarted while the disk is full"() {
+          disk.fill();
+          await pause(random.below(MAX_FULL_MS));
+          await restart();
+          disk.free();
+        },
+      },
+    );
     t.equal(await nodes.terminate(0), 0, "the node ends without an error");
-    await start();
-  };
-  const control = await runUnderFaults(
-    t,
-    { world, settledMs: 0 },
-    {
-      async "the node is killed"() {
-        await nodes.kill(0);
-        await start();
-      },
-      "the node is restarted": restart,
-      "the clock is set": () => setClock(nodes, 0, random),
-      async "the node is killed and starts with another time"() {
-        await setClock(nodes, 0, random);
-        await nodes.kill(0);
-        await start();
-      },
-      async "the node is frozen"() {
-        nodes.signal(0, "SIGSTOP");
-        await pause(random.below(3 * DEAD_AFTER_MS));
-        nodes.signal(0, "SIGCONT");
-      },
-      async "the disk is full"() {
-        disk.fill();
-        await pause(random.below(MAX_FULL_MS));
-        disk.free();
-      },
-      async "the node is killed while the disk is full"() {
-        disk.fill();
-        await pause(random.below(MAX_FULL_MS));
-        await nodes.kill(0);
-        await start();
-        disk.free();
-      },
-      async "the node is restarted while the disk is full"() {
-        disk.fill();
-        await pause(random.below(MAX_FULL_MS));
-        await restart();
-        disk.free();
-      },
-    },
-  );
-  t.equal(await nodes.terminate(0), 0, "the node ends without an error");
-  await world.close();
-  await start({ JINDOU_AUTH_CLIENTS: "token" });
-  await control.checkTokens(nodes.clientPortOf(0));
-  t.same(control.problems, [], "no acknowledged membership, token or login was undone");
-});
+    await world.close();
+    await start({ JINDOU_AUTH_CLIENTS: "token" });
+    await control.checkTokens(nodes.clientPortOf(0));
+    t.same(control.problems, [], "no acknowledged membership, token or login was undone");
+  },
+);

@@ -125,7 +125,7 @@ async function freeze(
 }
 
 t.test(
-  `a main session on a node that froze right after CONNACK is kicked if a newer device has logged in`,
+  `a main session on a node that froze right after CONNACK is kicked if another main device of the user has logged in`,
   async (t) => {
     let visits = 0;
     for (let round = 0; round < FREEZES; round++) {

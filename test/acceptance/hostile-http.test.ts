@@ -58,7 +58,7 @@ const stalls = measureStalls(t);
 const slowClients = runSlowClients();
 let warmMib = Number.NaN;
 
-t.test("the attacks in this file cover every call that has a JSON body", async (t) => {
+t.test("the attacks in this file cover every POST call that has a JSON body", async (t) => {
   const { body } = await broker.call("/openapi.json");
   const posts = Object.entries(body.paths as Record<string, object>)
     .filter(([, methods]) => "post" in methods)
@@ -169,7 +169,7 @@ t.test("invalid queries, unknown paths and wrong methods are refused with 4xx", 
 });
 
 t.test(
-  "bytes that are not an HTTP request are refused or end the connection, on the API port and on the client port",
+  "a malformed HTTP request is refused or ends its connection, on the API port and on the client port",
   async (t) => {
     for (const port of [broker.apiPort, broker.clientPort]) {
       for (const [name, bytes] of Object.entries(BROKEN_REQUESTS)) {

@@ -133,7 +133,7 @@ t.test(
   },
 );
 
-t.test("bytes that are not a valid WebSocket message end the connection", async (t) => {
+t.test("an invalid WebSocket frame or a text that is not JSON ends the connection", async (t) => {
   const empty = new Uint8Array(0);
   const huge = webSocketFrame(empty, OPCODES.binary);
   const broken: Readonly<Record<string, Uint8Array>> = {

@@ -29,7 +29,7 @@ async function topicsOf(
 }
 
 t.test(
-  "a message or stream that a session has read is not pushed again by a late publication",
+  "a message or stream that a session has read is not pushed again when its publication arrives late",
   async (t) => {
     const servers = await startRedisCluster(t);
     const settings = { JINDOU_REDIS_URL: servers.url };

@@ -128,11 +128,11 @@ const STALLS: readonly Stall[] = [
     ...{ beforeCallsMs: 0, isCut: false, afterAnswersMs: 4 * TIMEOUT_MS },
   },
   {
-    title: "the node replaces its connection before the calls have timed out",
+    title: "the node replaces its connection to Redis before the call times out",
     ...{ beforeCallsMs: 0.8 * TIMEOUT_MS, isCut: false, afterAnswersMs: 0 },
   },
   {
-    title: "the connection is reset and Redis gets the commands later",
+    title: "the connection to Redis is reset and Redis gets the commands later",
     ...{ beforeCallsMs: 0, isCut: true, afterAnswersMs: 0 },
   },
 ];
@@ -173,7 +173,7 @@ const CASES = Object.entries(SERVERS).flatMap(([servers, start]) =>
 
 for (const { start, ...stall } of CASES)
   t.test(
-    `a call that failed on ${stall.servers} changes nothing afterwards if ${stall.title}`,
+    `a failed call to a node on ${stall.servers} changes nothing later, even if ${stall.title}`,
     async (t) => {
       const { proxy, url, settings, hash } = await start(t);
       const common = { ...settings, JINDOU_REDIS_TIMEOUT_MS: String(TIMEOUT_MS) };

@@ -257,14 +257,14 @@ async function assertNoticed(t: Test, lose: (uid: string) => void): Promise<void
 const isLast = (text: string) => text.includes('"last"');
 
 t.test(
-  "a node notices the loss of the last publication if its subscriber connection goes silent",
+  "a message and a kick take effect within 4.5 seconds if the node's subscriber connection to Redis goes silent",
   async (t) => {
     await assertNoticed(t, () => proxy.silenceSubscribers());
   },
 );
 
 t.test(
-  "a node notices the loss of the last publication if only one subscription is lost",
+  "a message and a kick take effect within 4.5 seconds if the node has lost its subscription to the user's topic",
   async (t) => {
     await assertNoticed(t, (uid) => proxy.unsubscribe(`jd:{u:${uid}}:t`));
   },

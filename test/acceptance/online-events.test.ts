@@ -168,7 +168,7 @@ for (const [store, settings] of stores)
 
 for (const [store, settings] of stores)
   t.test(
-    `session and command events are recorded after a reader of the feed has requested their types, on ${store}`,
+    `session and command events are recorded only after a reader of the feed has requested their types, on ${store}`,
     async (t) => {
       const broker = await startBroker(t, { ...SETTINGS, ...(await settings()) });
       await login(t, broker, "ann", 0);
@@ -234,7 +234,7 @@ for (const [store, settings] of stores)
     },
   );
 
-t.test("a kill while commands expire neither loses nor repeats their events", async (t) => {
+t.test("a kill of a node neither loses nor repeats events of expiring commands", async (t) => {
   const first = await spawnBroker(t, SETTINGS);
   const payload = Buffer.from('{"type":99,"cmd":"typing"}').toString("base64");
   const ids: number[] = [];

@@ -127,22 +127,25 @@ async function onNodesWithLongDelay(
   for (const [name, nodes] of longDelayPairs) await t.test(name, (t) => scenario(t, nodes));
 }
 
-t.test("watchers see no change if a user reconnects within presence.offlineDelayMs", async (t) => {
-  await onNodesWithLongDelay(t, async (t, [here, there]) => {
-    const user = await newUser(t, here, "lost");
-    const client = await user.connect(there);
-    const watcher = await watcherOf(t, here, [user]);
-    t.same(watcher.online, [true]);
-    client.kill();
-    await untilStatus(here, user, 0);
-    const late = await watcherOf(t, here, [user]);
-    t.same(late.online, [false], "WATCH returns the present state");
-    await user.connect(here);
-    await late.until(`${user.uid} on`);
-    t.same(await watcher.pushedBeforeFence(), []);
-    t.same(await late.pushedBeforeFence(), [`${user.uid} on`]);
-  });
-});
+t.test(
+  "watchers who saw a user online are pushed no change if the user reconnects within presence.offlineDelayMs",
+  async (t) => {
+    await onNodesWithLongDelay(t, async (t, [here, there]) => {
+      const user = await newUser(t, here, "lost");
+      const client = await user.connect(there);
+      const watcher = await watcherOf(t, here, [user]);
+      t.same(watcher.online, [true]);
+      client.kill();
+      await untilStatus(here, user, 0);
+      const late = await watcherOf(t, here, [user]);
+      t.same(late.online, [false], "WATCH returns the present state");
+      await user.connect(here);
+      await late.until(`${user.uid} on`);
+      t.same(await watcher.pushedBeforeFence(), []);
+      t.same(await late.pushedBeforeFence(), [`${user.uid} on`]);
+    });
+  },
+);
 
 t.test(
   "watchers are notified at once of a user who logs out or whose device is logged out",
@@ -218,28 +221,34 @@ t.test("watchers are notified at once of a user who is banned", async (t) => {
     });
 });
 
-t.test("watchers see no change if a node stops and its users reconnect elsewhere", async (t) => {
-  await onNodesWithLongDelay(t, async (t, [here, there]) => {
-    if (here === there) return; // a single node has no watchers after its end
-    const [drained, killed] = [await newUser(t, here, "drained"), await newUser(t, here, "killed")];
-    const client = await drained.connect(there);
-    const watcher = await watcherOf(t, here, [drained]);
-    const exit = there.terminate();
-    t.equal((await client.closed).code, CLOSE_REASONS.draining.code);
-    await untilStatus(here, drained, 0);
-    await drained.connect(here);
-    t.equal(await exit, 0);
-    t.same(await watcher.pushedBeforeFence(), []);
+t.test(
+  "watchers are pushed no change if a node stops and its users reconnect to another node within presence.offlineDelayMs",
+  async (t) => {
+    await onNodesWithLongDelay(t, async (t, [here, there]) => {
+      if (here === there) return; // a single node has no watchers after its end
+      const [drained, killed] = [
+        await newUser(t, here, "drained"),
+        await newUser(t, here, "killed"),
+      ];
+      const client = await drained.connect(there);
+      const watcher = await watcherOf(t, here, [drained]);
+      const exit = there.terminate();
+      t.equal((await client.closed).code, CLOSE_REASONS.draining.code);
+      await untilStatus(here, drained, 0);
+      await drained.connect(here);
+      t.equal(await exit, 0);
+      t.same(await watcher.pushedBeforeFence(), []);
 
-    const dying = await spawnBroker(t, { ...longDelay, ...here.settings });
-    await killed.connect(dying);
-    const watcherOfKilled = await watcherOf(t, here, [killed]);
-    await dying.kill();
-    await untilStatus(here, killed, 0);
-    await killed.connect(here);
-    t.same(await watcherOfKilled.pushedBeforeFence(), []);
-  });
-});
+      const dying = await spawnBroker(t, { ...longDelay, ...here.settings });
+      await killed.connect(dying);
+      const watcherOfKilled = await watcherOf(t, here, [killed]);
+      await dying.kill();
+      await untilStatus(here, killed, 0);
+      await killed.connect(here);
+      t.same(await watcherOfKilled.pushedBeforeFence(), []);
+    });
+  },
+);
 
 t.test("if a user stays away, watchers are notified after presence.offlineDelayMs", async (t) => {
   const settings = { JINDOU_PRESENCE_OFFLINE_DELAY_MS: String(SHORT_MS) };

@@ -41,7 +41,7 @@ const AWAY = [
 ] as const;
 
 t.test(
-  "nodes survive the loss of Redis without losing a connection or an acknowledged message",
+  "nodes survive outages of Redis without losing a client connection or an acknowledged message",
   async (t) => {
     const world = await AwayWorld.open(t);
     await world.progress(20);

@@ -70,7 +70,7 @@ async function sendTogether(client: JsonRpcClient, method: string, params: Json)
   return { executed: REQUESTS - refused.length, refused: refused.length };
 }
 
-t.test("each of 100 requests in one message counts towards the rate limit", async (t) => {
+t.test("each of 100 requests in one WebSocket message counts towards the rate limit", async (t) => {
   const history = { channelId: "bob", channelType: PERSON_CHANNEL, limit: 100 };
   const cases = [
     ["extended", "send", send, REQUESTS / 2 + 10],
@@ -90,7 +90,7 @@ t.test("each of 100 requests in one message counts towards the rate limit", asyn
   }
 });
 
-t.test("each WKProto packet in one message counts towards the rate limit", async (t) => {
+t.test("each WKProto packet in one WebSocket message counts towards the rate limit", async (t) => {
   await broker.call("/user/token", { uid: "wk", token: "t", device_flag: 1 });
   const client = await openWkproto(t, { port: broker.clientPort, uid: "wk", token: "t" });
   await client.connect();

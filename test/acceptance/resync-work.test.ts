@@ -17,7 +17,7 @@ const GROUPS = 10;
 /** Number of sessions of the two users for whom something has changed. */
 const CHANGED = 2 * SESSIONS_EACH;
 
-t.test("a resync reads details only for users whose groups or inbox have changed", async (t) => {
+t.test("after lost events, only users with changed groups or inbox are read in full", async (t) => {
   const redis = await startRedis(t);
   const raw = redis.client();
   const node = await spawnBroker(t, {

@@ -90,17 +90,20 @@ t.test("timings can be changed node by node with cluster.acceptNewTimings", asyn
   );
 });
 
-t.test("a difference in settings that may differ causes one warning without secrets", async (t) => {
-  const redis = await startRedis(t);
-  const own = { JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "5000", JINDOU_ADMIN_PASSWORD: "hunter2" };
-  await spawnBroker(t, settingsOf(redis.url, "first", { JINDOU_ADMIN_PASSWORD: "hunter3" }));
-  const second = await launchBroker(t, settingsOf(redis.url, "second", own));
-  await second.ready();
-  const line = await logged(second, "Other nodes have different settings");
-  t.same(JSON.parse(line).differences, [
-    { key: "messages.maxPayloadBytes", here: 5000, there: 65_536, node: "first" },
-  ]);
-  t.equal(second.output().split("Other nodes have different settings").length, 2);
-  t.notMatch(second.output(), /hunter/);
-  t.notMatch(await redis.client().hvals("jd:{all}:settings"), /hunter/);
-});
+t.test(
+  "a node whose `messages.maxPayloadBytes` differs from that of another node logs one warning without secrets",
+  async (t) => {
+    const redis = await startRedis(t);
+    const own = { JINDOU_MESSAGES_MAX_PAYLOAD_BYTES: "5000", JINDOU_ADMIN_PASSWORD: "hunter2" };
+    await spawnBroker(t, settingsOf(redis.url, "first", { JINDOU_ADMIN_PASSWORD: "hunter3" }));
+    const second = await launchBroker(t, settingsOf(redis.url, "second", own));
+    await second.ready();
+    const line = await logged(second, "Other nodes have different settings");
+    t.same(JSON.parse(line).differences, [
+      { key: "messages.maxPayloadBytes", here: 5000, there: 65_536, node: "first" },
+    ]);
+    t.equal(second.output().split("Other nodes have different settings").length, 2);
+    t.notMatch(second.output(), /hunter/);
+    t.notMatch(await redis.client().hvals("jd:{all}:settings"), /hunter/);
+  },
+);

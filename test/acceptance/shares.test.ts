@@ -137,7 +137,7 @@ t.test(
 );
 
 t.test(
-  "the bearer of a signed URL has the limits of a user, and is refused with 429 and Retry-After above them",
+  "the bearer of a signed URL has the rate limit of a user, and is refused with 429 and Retry-After above it",
   async (t) => {
     const BYTES = 60_000;
     const REQUESTS = 100;

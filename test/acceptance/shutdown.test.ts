@@ -234,14 +234,14 @@ t.test(
   },
 );
 
-t.test("a node without connections exits at once", async (t) => {
+t.test("a node without connections exits at once on SIGTERM", async (t) => {
   const broker = await spawnBroker(t, drainWithin(60_000));
   const started = performance.now();
   t.equal(await broker.terminate(), 0);
   t.ok(performance.now() - started < 20_000, "the process does not wait for the drain time");
 });
 
-t.test("a client that does not read does not delay the shutdown", async (t) => {
+t.test("a node with a client that does not read exits with code 0 on SIGTERM", async (t) => {
   const broker = await spawnBroker(t, {
     ...drainWithin(1000),
     JINDOU_CLIENT_MAX_BUFFERED_BYTES: String(64 * 1024 * 1024),
@@ -272,7 +272,7 @@ async function untilFolderLocked({ dataPath }: BrokerProcess): Promise<void> {
 }
 
 t.test(
-  "a signal during the start ends the node with exit code 0, and the next start can use its data folder",
+  "SIGTERM or SIGINT during the start ends the node with exit code 0, and the next start can use its data folder",
   async (t) => {
     for (const signal of ["SIGTERM", "SIGINT"] as const) {
       const start = await launchBroker(t);

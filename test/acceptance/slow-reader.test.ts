@@ -87,7 +87,7 @@ t.test(
 );
 
 t.test(
-  "a reader that stops while its group receives messages is disconnected, and the 99th percentile latency of the other members at most doubles",
+  "a client that stops reading while its group receives messages is disconnected, and the 99th percentile latency of the other members at most doubles",
   async (t) => {
     const without: number[] = [];
     const with_: number[] = [];
@@ -107,14 +107,14 @@ t.test(
 );
 
 t.test(
-  "eight readers that stop reading at the same time are all disconnected and can all resume",
+  "eight clients that stop reading at the same time are all disconnected and can all resume",
   async (t) => {
     await timedRun(t, STALLED);
   },
 );
 
 t.test(
-  "a reader that stops while it receives personal messages is disconnected, and the user's other device is not",
+  "a client that stops reading while it is sent personal messages is disconnected, and the user's other device is not",
   async (t) => {
     const channel = { type: 1, id: "stalled-0" } as const;
     const seenByReader = { type: 1, id: "sender" } as const;
@@ -130,7 +130,7 @@ t.test(
 );
 
 t.test(
-  "a reader that resumes slowly but steadily is not disconnected while other clients keep sending",
+  "a client that resumes and reads slowly but steadily is not disconnected while other clients keep sending",
   async (t) => {
     const head = await headSeq();
     const lastSeq = head - RUN_MESSAGES;

@@ -102,7 +102,7 @@ t.test(
 );
 
 t.test(
-  "the static token authorizes reads and writes, and any other value is rejected with 401",
+  "the static token authorizes reads and writes, and a wrong static token is rejected with 401",
   async (t) => {
     const api = await startApi({
       requiresCredential: true,

@@ -144,7 +144,7 @@ async function acceptedBodies(
 }
 
 t.test(
-  "every call with a JSON body accepts the valid body that the other tests change",
+  "every POST call with a JSON body accepts the valid body that the other tests change",
   async (t) => {
     const api = await startApi();
     const posts = api.endpoint.routes

@@ -106,7 +106,7 @@ t.test("POST /manager/login is rejected with 503 if the store is unreachable", a
   t.equal((await login(api, RIGHT)).status, 503);
 });
 
-t.test("POST /manager/logout revokes the token of the call at once", async (t) => {
+t.test("POST /manager/logout revokes the access token that was sent with it", async (t) => {
   const api = await startApi();
   const headers = { authorization: await api.login() };
   const otherHeaders = { authorization: await api.login() };

@@ -84,7 +84,7 @@ t.test("no page is read for a caller that disconnects while waiting", async (t) 
   t.equal(reads, 3);
 });
 
-t.test("a call is refused as overloaded if 500 calls already wait", async (t) => {
+t.test("a call for a page is refused as overloaded if 500 such calls already wait", async (t) => {
   const pages = new MessagePages();
   const read = async () => ({ messages: messages(1) });
   const calls = Array.from({ length: 501 }, () => pages.read(CALLER, read, toJson));

@@ -290,7 +290,7 @@ function* fieldsIn(schema: OpenApi, path: string): Generator<[path: string, fiel
   yield* fieldsIn(schema.items, `${path}[]`);
 }
 
-t.test("the OpenAPI document contains the configured limits", async (t) => {
+t.test("the OpenAPI document contains the configured `maxSubscribersPerCall`", async (t) => {
   const { endpoint } = await startApi({ maxSubscribersPerCall: 5 });
   const document = await documentOf(endpoint);
   const body = (path: string) =>

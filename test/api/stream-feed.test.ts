@@ -105,7 +105,7 @@ t.test(
 );
 
 t.test(
-  "a call that does not accept server-sent events returns the state of the stream",
+  "GET /stream returns the state of the stream if the caller does not accept server-sent events",
   async (t) => {
     const { port, produce } = await startFeeds(t);
     produce(STREAM_START, "");
@@ -168,7 +168,7 @@ t.test(
   },
 );
 
-t.test("readers over the limit are rejected with 503 until another reader leaves", async (t) => {
+t.test("readers over `maxFollowers` are rejected with 503 until a reader leaves", async (t) => {
   const { port, produce } = await startFeeds(t, { maxFollowers: 1 });
   produce(STREAM_START, "");
   const first = new FeedReader(t, port);

@@ -61,7 +61,7 @@ t.test("POST /user/token names the missing fields uid, token and device_flag", a
 });
 
 t.test(
-  "POST /user/token rejects ids that are empty or too long, or that contain control characters, lone surrogates, @, # or &",
+  "POST /user/token rejects uids that are empty or too long, or that contain control characters, lone surrogates, @, # or &",
   async (t) => {
     const api = await startApi();
     const invalid = [

@@ -173,7 +173,7 @@ t.test(
 );
 
 t.test(
-  "a node keeps its keys, even across a restart, while the provider returns invalid documents",
+  "a node keeps its keys, even across a restart, while the provider fails or returns invalid documents",
   async (t) => {
     const failing = new Provider();
     failing.keys = [first.jwk];

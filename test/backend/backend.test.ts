@@ -74,7 +74,7 @@ async function failureOf(call: Promise<unknown>): Promise<string> {
   }
 }
 
-t.test("each call sends its body, query and path, and returns the reply", async (t) => {
+t.test("calls of jindou-server send body, query and path, and return the reply", async (t) => {
   const jindou = createBackend({ url: `${api}/` });
   await jindou.setUserToken({ uid: "ann", token: "secret", device_flag: 1 });
   t.same(await jindou.createChannel({ ...LOBBY, subscribers: ["ann", "ben"] }), { status: "ok" });
@@ -221,7 +221,7 @@ t.test("a call whose attempt takes longer than timeoutMs rejects with timeout", 
   t.equal(await failureOf(jindou.checkLiveness()), "0 timeout");
 });
 
-t.test("a webhook is created once, and its secret is returned", async (t) => {
+t.test("createWebhook returns the secret, and is not repeated if its reply is lost", async (t) => {
   const jindou = createBackend({ url: api });
   await jindou.setEventFeed({ feed: "on" });
   const webhook = { url: "https://8.8.8.8/hook", enabled: 0 } as const; // is never called

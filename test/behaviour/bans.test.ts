@@ -77,7 +77,7 @@ t.test(
 );
 
 // Covers [decisions: A banned account]
-t.test("a banned user cannot read streams, and responses in progress end", async (t) => {
+t.test("a banned user cannot read streams, and the user's open stream responses end", async (t) => {
   const [alice, bob] = [world.name("alice"), world.name("bob")];
   await world.register(alice);
   const channel = group(world.name("group"));

@@ -78,7 +78,7 @@ t.test(
 );
 
 t.test(
-  "an event to a user reaches the sender's and the receiver's devices, with the other user's uid as the channel id",
+  "an event to a user reaches the receiver's devices and the sender's other devices, with the other user's uid as the channel id",
   async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const sender = await world.join(t, ann);

@@ -143,7 +143,7 @@ t.test("a command to the sender's own uid is stored for the sender's other devic
 
 // Covers [spec: subscribers of a message; decisions: subscribers on send]
 t.test(
-  "a command with subscribers is stored only for the listed members of the channel",
+  "a command with `subscribers` is stored only for the listed members of the channel",
   async (t) => {
     const [alice, bob, carol, eve] = ["alice", "bob", "carol", "eve"].map((name) =>
       world.name(name),
@@ -162,7 +162,7 @@ t.test(
 
 // Covers [decisions: subscribers on send]
 t.test(
-  "a command with subscribers in a personal channel is pushed only to the listed users of that channel",
+  "a command with `subscribers` in a personal channel is pushed only to the listed users of that channel",
   async (t) => {
     const [alice, bob, eve] = ["alice", "bob", "eve"].map((name) => world.name(name)) as [
       string,

@@ -179,7 +179,7 @@ t.test("RECVACK is not answered and does not end the connection", async (t) => {
 });
 
 // Covers [feature: Authentication deadline]
-t.test("a socket that sends no CONNECT before the deadline is closed with 4101", async (t) => {
+t.test("a socket without a CONNECT within client.authTimeoutMs is closed with 4101", async (t) => {
   const short = await startWorld(t, { JINDOU_CLIENT_AUTH_TIMEOUT_MS: "1000" });
   await short.register("alice");
   const [first, silent, unknown] = await Promise.all([
@@ -372,7 +372,7 @@ t.test(
 
 // Covers [feature: In-flight bound]
 t.test(
-  "messages over the in-flight limit are refused as overloaded, and the other messages are stored without a gap",
+  "messages over client.maxInFlightSends are refused as overloaded, and the other messages are stored without a gap",
   async (t) => {
     const narrow = await startWorld(t, {
       JINDOU_CLIENT_MAX_IN_FLIGHT_SENDS: "2",
@@ -486,7 +486,7 @@ t.test(
 
 // Covers [feature: Client sockets; decisions: Kick rule]
 t.test(
-  "a device can replace its own session, and a main device can kick another main device, even if the user is at the session limit",
+  "a device can replace its own session, and a main device can kick another main device, even if the user has client.maxConnectionsPerUser sessions",
   async (t) => {
     const small = await startWorld(t, {
       JINDOU_CLIENT_MAX_CONNECTIONS_PER_USER: "1",

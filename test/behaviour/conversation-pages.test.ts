@@ -131,7 +131,7 @@ t.test(
 
 // Covers [decisions: Paging of conversations]
 t.test(
-  "pages that are read during random changes contain each unchanged conversation exactly once, and the newest state of the changed conversations",
+  "pages that are read during random changes contain each unchanged conversation exactly once, and the newest state of each changed conversation that was not deleted",
   async (t) => {
     for (const seed of range(1, volume(20))) {
       const random = new Random(seed);
@@ -195,7 +195,7 @@ t.test(
 );
 
 // Covers [decisions: Paging of conversations]
-t.test("a cursor that cannot be read is refused with bad_cursor", async (t) => {
+t.test("an invalid cursor or the cursor of another user is refused with bad_cursor", async (t) => {
   const [alice, bob] = [world.name("alice"), world.name("bob")];
   for (const uid of [alice, bob])
     for (const n of range(1, 3)) await world.send(`${uid}-${n}`, person(uid), "x");

@@ -35,7 +35,7 @@ t.test("a backend reads a page of a channel's events and continues at its cursor
   t.strictSame((await world.call("/events?types=user.*")).body.events, []);
 });
 
-t.test("a cursor or a channel that cannot be read is refused with 400", async (t) => {
+t.test("an invalid cursor or channel is refused with 400", async (t) => {
   await world.ok("/events/feed", { feed: "on" });
   for (const after of ["x", "e!", "eAAAA", "2026-13-01T00:00:00Z"])
     t.match(await world.call(`/events?after=${after}`), { body: { code: "bad_cursor" } }, after);

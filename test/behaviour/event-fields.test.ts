@@ -303,7 +303,7 @@ t.test("an event from a stranger to a user who has contacts is refused with 403"
 });
 
 t.test(
-  "the error for an unknown event type that begins with ___ suggests the nearest known type",
+  "the error for an unknown event type that begins with ___ suggests a known type of similar spelling, if there is one",
   async (t) => {
     const channel = await world.newGroup(["alice"]);
     const event = { client_msg_no: "s", from_uid: "alice", ...wire(channel) };
