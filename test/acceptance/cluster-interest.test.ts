@@ -140,7 +140,7 @@ for (const [from, sender] of [
   [0, "a node with a member"],
   [3, "a node without a member"],
 ] as const)
-  t.test(`a group message is published once if ${sender} sends it`, async (t) => {
+  t.test(`a group message is published to Redis once if ${sender} sends it`, async (t) => {
     const receivers = ["ben", "cat"];
     const messageCost = await measureCost(from, { channel: HALL, receivers });
     t.comment(JSON.stringify(messageCost));

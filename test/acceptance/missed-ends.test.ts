@@ -92,7 +92,7 @@ const STORES = {
 
 for (const [store, { formats, start }] of Object.entries(STORES)) {
   t.test(
-    `a client on ${store} gets the end of each stream that ended while it was away`,
+    `a client gets the end of each stream that ended while the client was offline, on ${store}`,
     async (t) => {
       const nodes = await start(t);
       for (const format of formats) {
@@ -155,7 +155,7 @@ for (const [store, { formats, start }] of Object.entries(STORES)) {
 for (const store of ["an embedded store", "Redis"] as const) {
   const { start } = STORES[store];
   t.test(
-    `a new login on ${store} is sent no stream that has ended, and a client that resumes without positions is sent the streams that ended since its login`,
+    `a new login is sent no stream that has ended, and a client that resumes without positions is sent the streams that ended since its login, on ${store}`,
     async (t) => {
       const nodes = await start(t);
       const world = worldOf(nodes, "bob");
@@ -178,7 +178,7 @@ for (const store of ["an embedded store", "Redis"] as const) {
   );
 
   t.test(
-    `a client on ${store} that missed the ends of more than ${MAX_ENDS} streams is sent only the newest ${MAX_ENDS}`,
+    `a client that missed the ends of more than ${MAX_ENDS} streams is sent only the ${MAX_ENDS} streams that ended last, on ${store}`,
     async (t) => {
       const nodes = await start(t);
       const world = worldOf(nodes, "bob");
@@ -207,7 +207,7 @@ for (const store of ["an embedded store", "Redis"] as const) {
   );
 
   t.test(
-    `a client on ${store} that cannot resume gets the streams that ended in the last minute`,
+    `a client that cannot resume gets the streams that ended in the last minute, on ${store}`,
     async (t) => {
       const nodes = await start(t);
       const world = worldOf(nodes, "bob");

@@ -209,7 +209,7 @@ for (const [store, settings] of stores)
 
 for (const [store, settings] of stores)
   t.test(
-    `a command that expires without an acknowledgement causes an event, on ${store}`,
+    `a command that expires without an acknowledgement causes the event command.expired, on ${store}`,
     async (t) => {
       const broker = await startBroker(t, { ...SETTINGS, ...(await settings()) });
       const payload = Buffer.from('{"type":99,"cmd":"typing"}').toString("base64");

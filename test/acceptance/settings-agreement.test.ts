@@ -32,7 +32,7 @@ async function logged(node: Pick<BrokerProcess, "output">, text: string): Promis
   }
 }
 
-t.test("a node whose timings differ from those of a live node does not start", async (t) => {
+t.test("a node does not start if its timing settings differ from a live node's", async (t) => {
   const redis = await startRedis(t);
   const first = await spawnBroker(t, settingsOf(redis.url, "first", { [DEAD_AFTER]: "8000" }));
   for (const [variable, value, key, there] of [
@@ -55,7 +55,7 @@ t.test("a node whose timings differ from those of a live node does not start", a
   );
 });
 
-t.test("a killed node does not prevent the start of a node with different timings", async (t) => {
+t.test("a node with other timing settings can start after the old node was killed", async (t) => {
   const redis = await startRedis(t);
   const settings = { [DEAD_AFTER]: "1500" };
   const first = await launchBroker(t, settingsOf(redis.url, "first", settings));
@@ -65,7 +65,7 @@ t.test("a killed node does not prevent the start of a node with different timing
   t.equal((await second.call("/readyz")).status, 200);
 });
 
-t.test("timings can be changed node by node with cluster.acceptNewTimings", async (t) => {
+t.test("timing settings can be changed node by node with cluster.acceptNewTimings", async (t) => {
   const redis = await startRedis(t);
   const before = { [DEAD_AFTER]: "4000", JINDOU_STORE_DEDUPE_WINDOW_S: "60" };
   const after = { [DEAD_AFTER]: "6000", JINDOU_STORE_DEDUPE_WINDOW_S: "30", ...ACCEPT };

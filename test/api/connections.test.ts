@@ -137,7 +137,7 @@ t.test(
 );
 
 t.test(
-  "GET /varz returns the figures of the process, and GET /health reports whether the node is ready",
+  "GET /varz returns the version, connections and memory of the process, and GET /health reports whether the node is ready",
   async (t) => {
     const api = await startApi();
     const { json } = await inject(api, "GET /varz");

@@ -9,7 +9,7 @@ import { FeedReader } from "./feed-reader.ts";
 import { startFeeds } from "./feed-world.ts";
 
 t.test(
-  "a stream feed to a viewer ends at the next check after the viewer leaves the channel, and no further events are sent",
+  "a stream feed to a viewer ends at the next permission check after the viewer leaves the channel, and no further events are sent",
   async (t) => {
     let isMember = true;
     const admit = async () => {
@@ -61,7 +61,7 @@ t.test(
   },
 );
 
-t.test("a feed to a manager ends at the next check after the manager logs out", async (t) => {
+t.test("a feed to a manager ends at the next token check after the manager logs out", async (t) => {
   const { port, produce, api } = await startFeeds(t, {
     api: { requiresCredential: true },
     keepAliveMs: 15,

@@ -82,7 +82,7 @@ async function webSessions(): Promise<number> {
 // Covers [feature: connect]
 for (const [format, openClient] of Object.entries(INVALID_CONNECTS))
   t.test(
-    `a user with a valid token and an invalid CONNECT does not stay online, in ${format}`,
+    `a user with a valid token and an invalid CONNECT does not stay online, over ${format}`,
     async (t) => {
       const before = await webSessions();
       const uid = world.name("alice");

@@ -364,7 +364,7 @@ t.test("read positions and unread counts survive a restart", async (t) => {
 });
 
 // Covers [feature: Read position]
-t.test("a change to a conversation that the user cannot read is refused", async (t) => {
+t.test("a change to a group's conversation is refused if the user is not a member", async (t) => {
   const client = await world.join(t, world.name("alice"));
   const none = { id: world.name("none"), type: 2 } as const;
   t.equal(await codeOf(read(client, none, 1)), "not_in_channel");

@@ -45,7 +45,7 @@ t.test("an invalid cursor or channel is refused with 400", async (t) => {
 });
 
 t.test(
-  "a follower receives new events and continues after the last event that it received",
+  "a follower of the event feed receives new events and continues after the last event that it received",
   async (t) => {
     await world.ok("/events/feed", { feed: "on" });
     const group = await world.newGroup(["ann"]);
