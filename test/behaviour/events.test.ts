@@ -17,7 +17,7 @@ const TOOL_CALL = [
 for (const kind of KINDS) {
   // Covers [spec: ___TextMessageStart; spec: POST /event 200]
   t.test(
-    `___TextMessageStart in a ${kind} channel starts a stream and pushes its message and event`,
+    `___TextMessageStart in a ${kind} channel starts a stream, whose message is pushed, followed by the event`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       const { alice, bob, eve } = fixture;
@@ -64,26 +64,29 @@ for (const kind of KINDS) {
   );
 
   // Covers [spec: ___TextMessageContent]
-  t.test(`___TextMessageContent in a ${kind} channel appends exactly its text`, async (t) => {
-    const fixture = await createFixture(t, world, kind);
-    await fixture.start("s1");
-    const chunks = ["Hé", "llo \n", "", '"👋" ', "中文", "\\u0000 \t", " "];
-    for (const chunk of chunks)
-      t.equal(await outcomeOf(fixture.addText("s1", chunk)), "200 active");
-    for (const viewer of [fixture.alice, fixture.bob]) {
-      const view = await fixture.viewOf(viewer, "s1");
-      t.equal(view.text, chunks.join(""));
-      matchObject(t, view, {
-        nextIndex: 1 + chunks.length,
-        problems: [],
-        repeated: 0,
-        merged: 0,
-      });
-    }
-    t.same(await fixture.eventsOf(fixture.eve), []);
-    const { body } = await fixture.read("s1");
-    t.equal(body.text, chunks.join(""), "the stored text is the same");
-  });
+  t.test(
+    `___TextMessageContent in a ${kind} channel appends exactly the event's text to the stream`,
+    async (t) => {
+      const fixture = await createFixture(t, world, kind);
+      await fixture.start("s1");
+      const chunks = ["Hé", "llo \n", "", '"👋" ', "中文", "\\u0000 \t", " "];
+      for (const chunk of chunks)
+        t.equal(await outcomeOf(fixture.addText("s1", chunk)), "200 active");
+      for (const viewer of [fixture.alice, fixture.bob]) {
+        const view = await fixture.viewOf(viewer, "s1");
+        t.equal(view.text, chunks.join(""));
+        matchObject(t, view, {
+          nextIndex: 1 + chunks.length,
+          problems: [],
+          repeated: 0,
+          merged: 0,
+        });
+      }
+      t.same(await fixture.eventsOf(fixture.eve), []);
+      const { body } = await fixture.read("s1");
+      t.equal(body.text, chunks.join(""), "the stored text is the same");
+    },
+  );
 
   // Covers [spec: ___TextMessageEnd]
   t.test(
@@ -263,7 +266,7 @@ t.test(
 
 // Covers [decisions: Limits]
 t.test(
-  "a custom event that exceeds the maximum size of its stream is refused with 400",
+  "a custom event that would make its stream larger than the maximum size is refused with 400",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");
@@ -286,18 +289,21 @@ t.test("an unknown event type that begins with ___ is refused with 400", async (
 });
 
 // Covers [spec: POST /event person channel]
-t.test("the events of both users of a personal channel belong to one channel", async (t) => {
-  const fixture = await createFixture(t, world, "personal");
-  const { alice, bob } = fixture;
-  await fixture.start("s1");
-  const bobToAlice = { from_uid: bob.uid, ...wire(person(alice.uid)) };
-  const second = await fixture.start("s2", { body: bobToAlice });
-  t.equal(outcome(second), "400 stream_running", "the channel has one stream for both users");
-  t.equal(await outcomeOf(fixture.addText("s1", "by bob", { body: bobToAlice })), "200 active");
-  for (const viewer of [alice, bob]) t.equal((await fixture.viewOf(viewer, "s1")).text, "by bob");
-  const texts = textsOf((await alice.history(person(bob.uid))).messages);
-  t.same(texts, ["by bob"]);
-});
+t.test(
+  "either user of a personal channel can add text to the active stream, but neither can start a second",
+  async (t) => {
+    const fixture = await createFixture(t, world, "personal");
+    const { alice, bob } = fixture;
+    await fixture.start("s1");
+    const bobToAlice = { from_uid: bob.uid, ...wire(person(alice.uid)) };
+    const second = await fixture.start("s2", { body: bobToAlice });
+    t.equal(outcome(second), "400 stream_running", "the channel has one stream for both users");
+    t.equal(await outcomeOf(fixture.addText("s1", "by bob", { body: bobToAlice })), "200 active");
+    for (const viewer of [alice, bob]) t.equal((await fixture.viewOf(viewer, "s1")).text, "by bob");
+    const texts = textsOf((await alice.history(person(bob.uid))).messages);
+    t.same(texts, ["by bob"]);
+  },
+);
 
 // Covers [decisions: After removal]
 t.test(

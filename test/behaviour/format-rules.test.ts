@@ -90,30 +90,33 @@ for (const format of FORMATS) {
     },
   );
 
-  t.test(`adding and removing a member take effect at once over ${name}`, async (t) => {
-    const [ann, ben] = [world.name("ann"), world.name("ben")];
-    const channel = await world.newGroup([ben]);
-    const members = { ...wire(channel), subscribers: [ann] };
-    const client = await join(t, ann);
-    await world.send(ben, channel, "before");
-    await world.ok("/channel/subscriber_add", members);
-    await world.untilSubscribed();
-    await world.send(ben, channel, "as a member");
-    await world.ok("/channel/subscriber_remove", members);
-    await world.untilSubscribed();
-    await world.send(ben, channel, "after");
-    t.equal(await reasonOf(client, channel), NOT_SUBSCRIBER);
-    await world.send(ben, person(ann), "in person");
-    t.equal((await client.nextMessage()).text, "as a member");
-    t.equal(
-      (await client.nextMessage()).text,
-      "in person",
-      "a message after the removal is not pushed",
-    );
-  });
+  t.test(
+    `a client that uses ${name} receives the messages of a group only while its user is a member`,
+    async (t) => {
+      const [ann, ben] = [world.name("ann"), world.name("ben")];
+      const channel = await world.newGroup([ben]);
+      const members = { ...wire(channel), subscribers: [ann] };
+      const client = await join(t, ann);
+      await world.send(ben, channel, "before");
+      await world.ok("/channel/subscriber_add", members);
+      await world.untilSubscribed();
+      await world.send(ben, channel, "as a member");
+      await world.ok("/channel/subscriber_remove", members);
+      await world.untilSubscribed();
+      await world.send(ben, channel, "after");
+      t.equal(await reasonOf(client, channel), NOT_SUBSCRIBER);
+      await world.send(ben, person(ann), "in person");
+      t.equal((await client.nextMessage()).text, "as a member");
+      t.equal(
+        (await client.nextMessage()).text,
+        "in person",
+        "a message after the removal is not pushed",
+      );
+    },
+  );
 
   t.test(
-    `messages that a client sends without waiting are stored in order over ${name}`,
+    `messages that a client sends over ${name} without waiting for replies are stored in the order of sending`,
     async (t) => {
       const [ann, ben] = [world.name("ann"), world.name("ben")];
       const channel = await world.newGroup([ann, ben]);
@@ -141,7 +144,7 @@ for (const format of FORMATS) {
   );
 
   t.test(
-    `several devices of a user receive messages and can be replaced and logged out over ${name}`,
+    `two devices of a user receive messages, a new session replaces the old one of its device, and both devices can be logged out, over ${name}`,
     async (t) => {
       const [ann, ben] = [world.name("ann"), world.name("ben")];
       const phone = await join(t, ann, { deviceId: "phone" });
@@ -173,7 +176,7 @@ for (const format of FORMATS) {
   );
 
   t.test(
-    `a client that uses ${name} but does not read is disconnected, and the messages it has received have no gap`,
+    `a client that uses ${name} but stops reading its socket is disconnected, and the messages it has received have no gap`,
     async (t) => {
       const [ann, ben] = [world.name("ann"), world.name("ben")];
       const channel = await world.newGroup([ann, ben]);
@@ -188,7 +191,7 @@ for (const format of FORMATS) {
     },
   );
 
-  t.test(`an unstored message is pushed with seq 0 over ${name}`, async (t) => {
+  t.test(`a message with no_persist is pushed with seq 0 over ${name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const client = await join(t, ann);
     const header = { no_persist: 1 };

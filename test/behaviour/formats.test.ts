@@ -23,14 +23,17 @@ const END = "___TextMessageEnd";
 for (const format of FORMATS) {
   const { name } = format;
 
-  t.test(`a connect with a wrong token is refused with a reason over ${name}`, async (t) => {
-    const uid = world.name("ann");
-    await world.register(uid);
-    const refusal = await refusalOf(joinFormat(t, world, format, uid, { token: "wrong" }));
-    t.equal(refusal.reason, AUTH_FAILED, "the reason is a failed authentication");
-    t.equal(refusal.closed, closeCode(format, 4201), "the close code forbids a reconnect");
-    t.match(await world.status(uid), { online: 0 });
-  });
+  t.test(
+    `a login with a wrong token is refused over ${name}, with failed authentication as the reason`,
+    async (t) => {
+      const uid = world.name("ann");
+      await world.register(uid);
+      const refusal = await refusalOf(joinFormat(t, world, format, uid, { token: "wrong" }));
+      t.equal(refusal.reason, AUTH_FAILED, "the reason is a failed authentication");
+      t.equal(refusal.closed, closeCode(format, 4201), "the close code forbids a reconnect");
+      t.match(await world.status(uid), { online: 0 });
+    },
+  );
 
   t.test(`users can send to each other in a personal channel over ${name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
@@ -101,23 +104,26 @@ for (const format of FORMATS) {
       t.same(await client.nextEvent(), { id: "s-1", type, data });
   });
 
-  t.test(`a command is pushed over ${name} until it is acknowledged`, async (t) => {
-    const [ann, ben] = [world.name("ann"), world.name("ben")];
-    const syncOnce = { header: { sync_once: 1 } };
-    await world.register(ann);
-    await world.send(ben, person(ann), "early", syncOnce);
-    const client = await joinFormat(t, world, format, ann);
-    t.equal(await client.nextCommand(), "early");
-    await world.send(ben, person(ann), "late", syncOnce);
-    t.equal(await client.nextCommand(), "late");
-    await eventually(async () => {
-      const device = await world.connect(t, ann, { flag: 0 });
-      await device.ping();
-      const unacknowledged = device.commands.length;
-      await device.close();
-      return unacknowledged === 0;
-    });
-  });
+  t.test(
+    `a command to an offline or online user is pushed over ${name} until it is acknowledged`,
+    async (t) => {
+      const [ann, ben] = [world.name("ann"), world.name("ben")];
+      const syncOnce = { header: { sync_once: 1 } };
+      await world.register(ann);
+      await world.send(ben, person(ann), "early", syncOnce);
+      const client = await joinFormat(t, world, format, ann);
+      t.equal(await client.nextCommand(), "early");
+      await world.send(ben, person(ann), "late", syncOnce);
+      t.equal(await client.nextCommand(), "late");
+      await eventually(async () => {
+        const device = await world.connect(t, ann, { flag: 0 });
+        await device.ping();
+        const unacknowledged = device.commands.length;
+        await device.close();
+        return unacknowledged === 0;
+      });
+    },
+  );
 
   t.test(`a kicked client is closed, and its later sends are ignored, over ${name}`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];

@@ -74,7 +74,7 @@ const valid = (uid: string, from: string): Attempt => ({
 
 // Covers [decisions: Failed credentials]
 t.test(
-  "a network that guesses tokens on sockets is refused with rate_limited while valid tokens are served",
+  "guesses at tokens on sockets from one network are refused with rate_limited, while valid tokens are accepted",
   async (t) => {
     for (const uid of ["known", "new", "far"]) await world.register(uid);
     t.equal((await connect(valid("known", GUESSER))).code, "ok");
@@ -107,7 +107,7 @@ t.test(
 
 // Covers [decisions: Failed credentials]
 t.test(
-  "after the wrong tokens from a network reach the limit, its further tokens are checked half a second apart",
+  "after a network has sent the permitted number of wrong tokens, its tokens are checked at least half a second apart",
   async (t) => {
     const networks = ["127.0.0.11", "127.0.0.12", "127.0.0.13"];
     const freeMs: number[] = [];
@@ -183,7 +183,7 @@ t.test(
 
 // Covers [decisions: Failed credentials]
 t.test(
-  "failed credentials from one network are counted together across all nodes, for sockets and streams",
+  "failed credentials from one network are counted together across all nodes, on sockets and at /stream",
   async (t) => {
     const from = "127.0.0.5";
     await world.register("dave");

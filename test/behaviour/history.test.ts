@@ -163,7 +163,7 @@ t.test(
 
 // Covers [feature: channel/messages]
 t.test(
-  "both users of a personal channel read the same messages, and each names the channel by the other user's uid",
+  "both users of a personal channel read the same messages, each with the other user's uid as the channel id",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     await world.send(alice, person(bob), "ping");

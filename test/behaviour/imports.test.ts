@@ -122,25 +122,28 @@ t.test(
   },
 );
 
-t.test("while an import is open, backends can read streams, and clients cannot", async (t) => {
-  const world = await startWorld(t);
-  const read = (port: number, path: string, headers: Record<string, string> = {}) =>
-    fetch(`http://127.0.0.1:${port}/v1/stream/${path}`, { headers });
-  t.match(await world.call("/admin/import/open", {}), { status: 200 });
-  const log = "channel/2/g/s1";
-  for (const port of [world.clientPort, world.apiPort])
-    for (const reply of [
-      await read(port, log, { "x-uid": "alice", "x-token": "token-alice" }),
-      await read(port, `${log}?uid=alice&token=token-alice`),
-      await read(port, "answers/42?sig=signature"),
-    ]) {
-      t.equal(reply.status, 503);
-      t.match(await reply.json(), { code: "importing" });
-    }
-  const reply = await read(world.apiPort, log);
-  t.equal(reply.status, 404, "a backend is told that the stream does not exist");
-  t.match(await world.call("/admin/import/close", {}), { status: 200 });
-});
+t.test(
+  "while an import is open, stream reads by clients are refused with 503, and those by backends are not",
+  async (t) => {
+    const world = await startWorld(t);
+    const read = (port: number, path: string, headers: Record<string, string> = {}) =>
+      fetch(`http://127.0.0.1:${port}/v1/stream/${path}`, { headers });
+    t.match(await world.call("/admin/import/open", {}), { status: 200 });
+    const log = "channel/2/g/s1";
+    for (const port of [world.clientPort, world.apiPort])
+      for (const reply of [
+        await read(port, log, { "x-uid": "alice", "x-token": "token-alice" }),
+        await read(port, `${log}?uid=alice&token=token-alice`),
+        await read(port, "answers/42?sig=signature"),
+      ]) {
+        t.equal(reply.status, 503);
+        t.match(await reply.json(), { code: "importing" });
+      }
+    const reply = await read(world.apiPort, log);
+    t.equal(reply.status, 404, "a backend is told that the stream does not exist");
+    t.match(await world.call("/admin/import/close", {}), { status: 200 });
+  },
+);
 
 t.test("a call whose body is still arriving when an import opens stores nothing", async (t) => {
   const world = await startWorld(t);
@@ -337,7 +340,7 @@ t.test(
 );
 
 t.test(
-  "a client that resumes an imported channel whose seqs have gaps gets each message once, and then live messages",
+  "a client that resumes an imported channel whose seqs have gaps gets each missed message once, and then live messages",
   async (t) => {
     const world = await startWorld(t);
     await world.call("/admin/import/open", {});

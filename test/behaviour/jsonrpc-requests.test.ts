@@ -102,22 +102,28 @@ for (const protocol of [1, null])
     },
   );
 
-t.test("a text message that is not JSON is answered with a parse error in JSON", async (t) => {
-  for (const text of ["hello", "GET / HTTP/1.1", "\u0010", "", "<xml/>"]) {
-    const client = await openJsonRpc(t, { port: world.clientPort });
-    client.raw(text);
-    t.match(await client.closed, { code: 4205 });
-    const [answer = "{}"] = client.texts;
-    t.match(JSON.parse(answer), { jsonrpc: "2.0", id: null, error: { code: -32700 } }, text);
-  }
-});
+t.test(
+  "a first text message that is not JSON is answered with a JSON-RPC parse error, and the socket is closed",
+  async (t) => {
+    for (const text of ["hello", "GET / HTTP/1.1", "\u0010", "", "<xml/>"]) {
+      const client = await openJsonRpc(t, { port: world.clientPort });
+      client.raw(text);
+      t.match(await client.closed, { code: 4205 });
+      const [answer = "{}"] = client.texts;
+      t.match(JSON.parse(answer), { jsonrpc: "2.0", id: null, error: { code: -32700 } }, text);
+    }
+  },
+);
 
-t.test("a batch that is sent as the first message is refused with a JSON error", async (t) => {
-  const client = await openJsonRpc(t, { port: world.clientPort });
-  client.raw(JSON.stringify([{ id: 1, method: "connect", params: { protocol: 1, uid: "x" } }]));
-  t.match(await client.closed, { code: 4205 });
-  t.match(JSON.parse(client.texts[0] ?? "{}"), { id: null, error: { code: -32600 } });
-});
+t.test(
+  "a batch that is sent as the first message is refused with a JSON-RPC error, and the socket is closed",
+  async (t) => {
+    const client = await openJsonRpc(t, { port: world.clientPort });
+    client.raw(JSON.stringify([{ id: 1, method: "connect", params: { protocol: 1, uid: "x" } }]));
+    t.match(await client.closed, { code: 4205 });
+    t.match(JSON.parse(client.texts[0] ?? "{}"), { id: null, error: { code: -32600 } });
+  },
+);
 
 t.test("the responses to a batch are sent in one list", async (t) => {
   const client = await connected(t);

@@ -118,92 +118,95 @@ async function longToken(uid: string, length: number): Promise<string> {
 }
 
 // Covers [feature: JWT]
-t.test("a session can read, watch and resume only the channels of the claim jd", async (t) => {
-  const [ann, ben, eve] = [world.name("ann"), world.name("ben"), world.name("eve")];
-  const [open, hidden] = [await world.newGroup([ann, ben]), await world.newGroup([ann, ben])];
-  for (const channel of [open, hidden, person(ann)]) await world.send(ben, channel, "old");
-  await world.send(eve, person(ann), "hidden");
-  const command = { type: 99, cmd: "unreadClear", param: {} };
-  const payload = Buffer.from(JSON.stringify(command)).toString("base64");
-  const channels = { read: [`2:${open.id}*`, `1:${ben}`] };
-  const token = await tokenOf(ann, { jd: { ...channels, events: false } });
-  const resume = [open, hidden].map((channel) => ({ channel, lastSeq: 0 }));
-  const client = await world.connect(t, ann, { token, resume });
-  t.match(client.connack.resume, [{ status: "ok" }, { status: "denied" }]);
-  await client.waitFor(({ messages }) => messages.length > 0, "the messages of the group");
+t.test(
+  "a session can read, watch and resume only channels that the claim jd of its JWT permits",
+  async (t) => {
+    const [ann, ben, eve] = [world.name("ann"), world.name("ben"), world.name("eve")];
+    const [open, hidden] = [await world.newGroup([ann, ben]), await world.newGroup([ann, ben])];
+    for (const channel of [open, hidden, person(ann)]) await world.send(ben, channel, "old");
+    await world.send(eve, person(ann), "hidden");
+    const command = { type: 99, cmd: "unreadClear", param: {} };
+    const payload = Buffer.from(JSON.stringify(command)).toString("base64");
+    const channels = { read: [`2:${open.id}*`, `1:${ben}`] };
+    const token = await tokenOf(ann, { jd: { ...channels, events: false } });
+    const resume = [open, hidden].map((channel) => ({ channel, lastSeq: 0 }));
+    const client = await world.connect(t, ann, { token, resume });
+    t.match(client.connack.resume, [{ status: "ok" }, { status: "denied" }]);
+    await client.waitFor(({ messages }) => messages.length > 0, "the messages of the group");
 
-  const start = { type: "___TextMessageStart" };
-  for (const channel of [open, hidden])
-    await world.ok("/event", {
-      ...{ client_msg_no: "s1", ...wire(channel), from_uid: ben, event: start },
-    });
-  const read = { kind: "read", seq: 1 } as const;
-  for (const [channel, code] of [
-    [open, "ok"],
-    [hidden, "forbidden"],
-  ] as const) {
-    const requests = [
-      client.history(channel),
-      client.members(channel),
-      client.stream(channel, "s1"),
-      client.changeConversation(channel),
-      client.changeConversation(channel, read),
-    ];
-    for (const request of requests) t.equal(await codeOf(request), code);
-  }
-  t.equal(await codeOf(client.history(person(ben))), "ok");
-  t.equal(await codeOf(client.history(person(eve))), "forbidden");
-  for (const ask of ["presence", "watch"] as const) {
-    t.equal(await codeOf(client[ask]([ben])), "ok");
-    t.equal(await codeOf(client[ask]([ben, eve])), "forbidden");
-  }
-  t.equal(
-    await codeOf(client.emit(open, "typing")),
-    "forbidden",
-    "the session may not send events if `events` is false",
-  );
-  const { conversations } = await client.conversations();
-  t.same(
-    conversations.map(({ channel }) => channel.id).sort(),
-    [open.id, ben].sort(),
-    "the list has no other conversation",
-  );
+    const start = { type: "___TextMessageStart" };
+    for (const channel of [open, hidden])
+      await world.ok("/event", {
+        ...{ client_msg_no: "s1", ...wire(channel), from_uid: ben, event: start },
+      });
+    const read = { kind: "read", seq: 1 } as const;
+    for (const [channel, code] of [
+      [open, "ok"],
+      [hidden, "forbidden"],
+    ] as const) {
+      const requests = [
+        client.history(channel),
+        client.members(channel),
+        client.stream(channel, "s1"),
+        client.changeConversation(channel),
+        client.changeConversation(channel, read),
+      ];
+      for (const request of requests) t.equal(await codeOf(request), code);
+    }
+    t.equal(await codeOf(client.history(person(ben))), "ok");
+    t.equal(await codeOf(client.history(person(eve))), "forbidden");
+    for (const ask of ["presence", "watch"] as const) {
+      t.equal(await codeOf(client[ask]([ben])), "ok");
+      t.equal(await codeOf(client[ask]([ben, eve])), "forbidden");
+    }
+    t.equal(
+      await codeOf(client.emit(open, "typing")),
+      "forbidden",
+      "the session may not send events if `events` is false",
+    );
+    const { conversations } = await client.conversations();
+    t.same(
+      conversations.map(({ channel }) => channel.id).sort(),
+      [open.id, ben].sort(),
+      "the list has no other conversation",
+    );
 
-  await world.ok("/message/send", { from_uid: eve, ...wire(person(ann)), payload });
-  await world.ok("/message/send", { from_uid: ben, ...wire(person(ann)), payload });
-  await client.waitFor(({ commands }) => commands.length > 0, "the command");
-  t.same(
-    client.commands.map(({ channel }) => channel.id),
-    [ben],
-  );
-  const later = await world.newGroup([ann, ben]);
-  await world.untilSubscribed();
-  for (const channel of [later, hidden, open]) await world.send(ben, channel, "new");
-  await client.waitFor(({ messages }) => textsOf(messages).includes("new"), "the message");
-  t.notOk((await receivedTexts(client)).includes("hidden"));
-  t.same(
-    client.messages.filter(({ channel }) => channel.type === 2 && channel.id !== open.id),
-    [],
-    "no message of another group",
-  );
-  t.notOk(
-    client.pushes.some((push) => push.kind === "event" && push.channel.id === hidden.id),
-    "no event of another group",
-  );
+    await world.ok("/message/send", { from_uid: eve, ...wire(person(ann)), payload });
+    await world.ok("/message/send", { from_uid: ben, ...wire(person(ann)), payload });
+    await client.waitFor(({ commands }) => commands.length > 0, "the command");
+    t.same(
+      client.commands.map(({ channel }) => channel.id),
+      [ben],
+    );
+    const later = await world.newGroup([ann, ben]);
+    await world.untilSubscribed();
+    for (const channel of [later, hidden, open]) await world.send(ben, channel, "new");
+    await client.waitFor(({ messages }) => textsOf(messages).includes("new"), "the message");
+    t.notOk((await receivedTexts(client)).includes("hidden"));
+    t.same(
+      client.messages.filter(({ channel }) => channel.type === 2 && channel.id !== open.id),
+      [],
+      "no message of another group",
+    );
+    t.notOk(
+      client.pushes.some((push) => push.kind === "event" && push.channel.id === hidden.id),
+      "no event of another group",
+    );
 
-  const silent = await world.connect(t, ann, { token: await tokenOf(ann, { jd: { send: [] } }) });
-  t.equal(await codeOf(silent.history(hidden)), "ok", "send does not restrict reading");
-  for (const request of [
-    silent.send(open, "no"),
-    silent.emit(open, "typing"),
-    silent.cancel(open, "s1"),
-  ])
-    t.equal(await codeOf(request), "forbidden");
-  t.equal(await codeOf(world.connect(t, ann, { token: await tokenOf(ann, { jd: {} }) })), "ok");
-});
+    const silent = await world.connect(t, ann, { token: await tokenOf(ann, { jd: { send: [] } }) });
+    t.equal(await codeOf(silent.history(hidden)), "ok", "send does not restrict reading");
+    for (const request of [
+      silent.send(open, "no"),
+      silent.emit(open, "typing"),
+      silent.cancel(open, "s1"),
+    ])
+      t.equal(await codeOf(request), "forbidden");
+    t.equal(await codeOf(world.connect(t, ann, { token: await tokenOf(ann, { jd: {} }) })), "ok");
+  },
+);
 
 // Covers [feature: JWT]
-t.test("a token whose claim jd cannot be read is refused", async (t) => {
+t.test("a JWT with an invalid claim jd is refused", async (t) => {
   const uid = world.name("alice");
   const claims = [
     ...[5, "2:*", [], { read: "2:*" }, { reed: [] }, { events: 0 }, { read: [5] }],
@@ -316,7 +319,7 @@ t.test("/stream accepts the JWT of a viewer", async (t) => {
 
 // Covers [feature: device_quit]
 t.test(
-  "/user/device_quit revokes earlier JWTs of the device flag and ends the sessions and readers that they opened",
+  "/user/device_quit revokes earlier JWTs of the device flag and ends the sessions and stream reads that they opened",
   async (t) => {
     const uid = world.name("alice");
     const url = await newStream(uid);
@@ -347,22 +350,25 @@ t.test(
   },
 );
 
-t.test("expired JWTs do not count as guesses, and refusals are counted by reason", async (t) => {
-  const { clientPort } = world;
-  const guarded = await startWorld(t, {
-    ...SETTINGS,
-    JINDOU_AUTH_CLIENTS: "jwt",
-    JINDOU_AUTH_TOKEN_ATTEMPTS: "3",
-  });
-  t.not(guarded.clientPort, clientPort);
-  const uid = "alice";
-  const expired = await tokenOf(uid, {}, { expiresInS: -60, ageS: 120 });
-  for (let attempt = 0; attempt < 10; attempt++)
-    t.equal(await codeOf(guarded.connect(t, uid, { token: expired })), "token_expired");
-  await guarded.register(uid);
-  t.equal(await codeOf(guarded.connect(t, uid)), "unauthorized", "no registered token");
-  await guarded.connect(t, uid, { token: await tokenOf(uid) });
-  const metrics = (await guarded.call("/metrics")).body as string;
-  t.match(metrics, /jindou_tokens_refused_total\{[^}]*reason="expired"[^}]*\} 10/);
-  t.match(metrics, /jindou_tokens_refused_total\{[^}]*reason="malformed"[^}]*\} 1/);
-});
+t.test(
+  "expired JWTs do not count as guesses, and a metric counts refused tokens by reason",
+  async (t) => {
+    const { clientPort } = world;
+    const guarded = await startWorld(t, {
+      ...SETTINGS,
+      JINDOU_AUTH_CLIENTS: "jwt",
+      JINDOU_AUTH_TOKEN_ATTEMPTS: "3",
+    });
+    t.not(guarded.clientPort, clientPort);
+    const uid = "alice";
+    const expired = await tokenOf(uid, {}, { expiresInS: -60, ageS: 120 });
+    for (let attempt = 0; attempt < 10; attempt++)
+      t.equal(await codeOf(guarded.connect(t, uid, { token: expired })), "token_expired");
+    await guarded.register(uid);
+    t.equal(await codeOf(guarded.connect(t, uid)), "unauthorized", "no registered token");
+    await guarded.connect(t, uid, { token: await tokenOf(uid) });
+    const metrics = (await guarded.call("/metrics")).body as string;
+    t.match(metrics, /jindou_tokens_refused_total\{[^}]*reason="expired"[^}]*\} 10/);
+    t.match(metrics, /jindou_tokens_refused_total\{[^}]*reason="malformed"[^}]*\} 1/);
+  },
+);

@@ -173,7 +173,7 @@ t.test(
 
 // Covers [decisions: Login throttling]
 t.test(
-  "a successful login clears the username's failures, and an address can log in again after the window",
+  "a successful login resets the failed logins of its username, and a refused address can log in again after Retry-After",
   async (t) => {
     const world = await startWorld(t, {
       JINDOU_ADMIN_PASSWORD: "right",
@@ -246,7 +246,7 @@ t.test("a manager's own permissions replace the permissions of the role", async 
 
 // Covers [decisions: Roles and permissions; feature: events:write; feature: GET /stream]
 t.test(
-  "POST /event needs the permission events:write, and GET /stream needs messages:write",
+  "POST /event needs the permission events:write, and the permission messages:write is enough for GET /stream",
   async (t) => {
     const account = (username: string, permission: string) => ({
       ...{ username, password: "p", role: "viewer" },

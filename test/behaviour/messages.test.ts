@@ -221,7 +221,7 @@ t.test(
 );
 
 // Covers [feature: Sender's other devices]
-t.test("a message sent over HTTP is pushed to all devices of its sender as well", async (t) => {
+t.test("a message sent over HTTP is also pushed to a connected device of its sender", async (t) => {
   const [alice, bob] = [world.name("alice"), world.name("bob")];
   const client = await world.join(t, alice);
   const channel = await world.newGroup([alice, bob]);
@@ -263,7 +263,7 @@ t.test(
 
 // Covers [decisions: Sequence; feature: Order]
 t.test(
-  "messages from one connection are stored in order, even if many are in flight",
+  "messages from one connection are stored in the order of sending, even if many are in flight",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -355,17 +355,20 @@ t.test(
 );
 
 // Covers [spec: header red_dot; spec: expire]
-t.test("a message without optional fields has no red dot, no labels and no expiry", async (t) => {
-  const [alice, bob] = [world.name("alice"), world.name("bob")];
-  const client = await world.join(t, bob);
-  await world.send(alice, person(bob), "x", { stream_no: "", tag_key: "" });
-  t.match(await client.nextMessage(), {
-    header: { noPersist: false, redDot: false },
-    streamNo: undefined,
-    tagKey: undefined,
-    expireS: 0,
-  });
-});
+t.test(
+  "a message without optional fields has no red dot, stream number, tag key or expiry",
+  async (t) => {
+    const [alice, bob] = [world.name("alice"), world.name("bob")];
+    const client = await world.join(t, bob);
+    await world.send(alice, person(bob), "x", { stream_no: "", tag_key: "" });
+    t.match(await client.nextMessage(), {
+      header: { noPersist: false, redDot: false },
+      streamNo: undefined,
+      tagKey: undefined,
+      expireS: 0,
+    });
+  },
+);
 
 // Covers [spec: subscribers of a message; decisions: subscribers on send]
 t.test(

@@ -31,7 +31,7 @@ async function closedOf(uid: string, query = "", node: World = world): Promise<r
 }
 
 t.test(
-  "GET /connz?state=closed reports why a user's session was ended, and by which node",
+  "GET /connz?state=closed reports why a user's session was ended, and on which node",
   async (t) => {
     const [kicked, left, lost] = ["kicked", "left", "lost"].map((name) => world.name(name));
     const { uid, ...device } = { uid: kicked ?? "", flag: 1, deviceId: "browser-7" } as const;
@@ -174,7 +174,7 @@ t.test(
 );
 
 t.test(
-  "GET /admin/config returns every setting with its source, but not the values of secrets",
+  "GET /admin/config returns settings and whether they are set, but not the values of secrets",
   async (t) => {
     const secret = "a-very-long-secret-token";
     const node = await startWorld(t, {
@@ -195,24 +195,27 @@ t.test(
   },
 );
 
-t.test("GET /admin/errors returns the warnings and errors that the node has logged", async (t) => {
-  const node = await spawnBroker(t, {
-    JINDOU_AUTH_CLIENTS: "none",
-    JINDOU_CLIENT_LISTEN: "0.0.0.0:0",
-    JINDOU_CLIENT_ALLOWED_ORIGINS: "https://chat.example.com",
-  });
-  const { status, body } = await node.call("/admin/errors");
-  t.equal(status, 200);
-  const errors: { readonly message: string }[] = body.errors;
-  t.match(
-    errors.find(({ message }) => message.startsWith("auth.clients is none")),
-    { level: "warn", count: 1, fields: { listen: "0.0.0.0:0" }, time: /^\d{4}-/ },
-  );
-  t.equal(body.node_id, (await node.call("/varz")).body.server_id);
-});
+t.test(
+  "GET /admin/errors returns a warning that the node has logged, with its level, count and time",
+  async (t) => {
+    const node = await spawnBroker(t, {
+      JINDOU_AUTH_CLIENTS: "none",
+      JINDOU_CLIENT_LISTEN: "0.0.0.0:0",
+      JINDOU_CLIENT_ALLOWED_ORIGINS: "https://chat.example.com",
+    });
+    const { status, body } = await node.call("/admin/errors");
+    t.equal(status, 200);
+    const errors: { readonly message: string }[] = body.errors;
+    t.match(
+      errors.find(({ message }) => message.startsWith("auth.clients is none")),
+      { level: "warn", count: 1, fields: { listen: "0.0.0.0:0" }, time: /^\d{4}-/ },
+    );
+    t.equal(body.node_id, (await node.call("/varz")).body.server_id);
+  },
+);
 
 t.test(
-  "the header Jindou-Dialect: jindou gives a call the bodies and statuses of the specification",
+  "in the wukongim dialect, a call with the header Jindou-Dialect: jindou gets the body and status of the specification",
   async (t) => {
     const node = await startWorld(t, {
       JINDOU_API_DIALECT: "wukongim",

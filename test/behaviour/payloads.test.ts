@@ -114,7 +114,7 @@ for (const [type, content] of Object.entries(KINDS))
 
 // Covers [spec: payload type 1]
 t.test(
-  "a message that mentions everyone must have no uids if payloads are validated strictly",
+  "a mention of everyone must not list uids if payloads are validated strictly",
   async (t) => {
     const sendMention = (mention: object) => post(strict, json({ type: 1, content: "x", mention }));
     t.equal(await sendMention({ all: 1, uids: [] }), "200 undefined");
@@ -196,7 +196,7 @@ t.test(
 
 // Covers [decisions: payload]
 t.test(
-  "a payload of a known type must have its fields if content.validation is strict",
+  "a payload of a known type must have the type's fields, with valid values, if content.validation is strict",
   async (t) => {
     for (const content of [
       { type: 1 },

@@ -256,16 +256,19 @@ t.test(
   },
 );
 
-t.test("a denylist or allowlist call is refused for an unknown or disbanded group", async (t) => {
-  const disbandedGroup = await world.newGroup([], { disband: 1 });
-  for (const call of ["blacklist_add", "whitelist_set"]) {
-    const body = { ...wire(group(world.name("none"))), uids: ["a"] };
-    const path = `/channel/${call}`;
-    t.equal(await world.refusal(path, body), "404 channel_not_found");
-    const disbanded = { ...wire(disbandedGroup), uids: ["a"] };
-    t.equal(await world.refusal(path, disbanded), "403 channel_disbanded");
-  }
-});
+t.test(
+  "a change to the denylist or allowlist of an unknown or disbanded group is refused",
+  async (t) => {
+    const disbandedGroup = await world.newGroup([], { disband: 1 });
+    for (const call of ["blacklist_add", "whitelist_set"]) {
+      const body = { ...wire(group(world.name("none"))), uids: ["a"] };
+      const path = `/channel/${call}`;
+      t.equal(await world.refusal(path, body), "404 channel_not_found");
+      const disbanded = { ...wire(disbandedGroup), uids: ["a"] };
+      t.equal(await world.refusal(path, disbanded), "403 channel_disbanded");
+    }
+  },
+);
 
 t.test(
   "if messages.friendsOnly is set, a user receives messages only from users on the user's allowlist, the user's own uid and the system uid",

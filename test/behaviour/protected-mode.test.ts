@@ -91,7 +91,7 @@ for (const [configuration, settings] of [
 
 // Covers [decisions: Access token]
 t.test(
-  "the static token in the header `token` is accepted by every endpoint, and any other value is refused",
+  "the static token in the header `token` is accepted by every endpoint except /manager/logout, and any other value is refused",
   async (t) => {
     const world = await startWorld(t, { ...TOKEN, ...PASSWORD });
     const credential = { token: TOKEN.JINDOU_API_TOKEN };

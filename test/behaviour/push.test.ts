@@ -201,7 +201,7 @@ t.test(
 );
 
 t.test(
-  "in the wukongim dialect, a user needs a push notification if no main device of the user is connected",
+  "in the wukongim dialect, an offline user needs a push notification even after sending a later message, and a user with a main device online does not",
   async (t) => {
     const dialect = await startWorld(t, { ...ON, JINDOU_API_DIALECT: "wukongim" });
     const [ann, ben, cat] = ["ann", "ben", "cat"];

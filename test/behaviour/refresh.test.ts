@@ -71,67 +71,73 @@ for (const [format, wireOf] of [
   );
 
   // Covers [feature: REFRESH]
-  t.test(`a REFRESH over ${format} replaces the session's rights`, async (t) => {
-    const [ann, ben] = [world.name("ann"), world.name("ben")];
-    const [first, second] = [await world.newGroup([ann, ben]), await world.newGroup([ann, ben])];
-    const refresh = async (expiresInS: number, read?: readonly string[]) =>
-      client.refresh(await tokenOf(ann, expiresInS, read && { jd: { read } }));
-    const token = await tokenOf(ann, 100, { jd: { read: [`2:${first.id}`] } });
-    const client = await world.connect(t, ann, { token, wire: wireOf(ann) });
-    const sendAll = async (text: string) => {
-      for (const channel of [first, second, person(ann)])
-        await world.send(ben, channel, `${text} ${channel.id}`);
-    };
-    const joined = (channel: ChannelRef) =>
-      eventually(async () => {
-        await world.send(ben, channel, "probe");
-        await client.ping();
-        return client.messages.some((message) => message.channel.id === channel.id);
-      });
-    const received = async (...texts: readonly string[]) => {
-      const last = texts.at(-1) ?? "";
-      await client.waitFor(({ messages }) => textsOf(messages).includes(last), last);
-      const all = await receivedTexts(client);
-      t.same([...new Set(all)].filter((text) => text !== "probe").toSorted(), texts.toSorted());
-    };
-    await sendAll("old");
-    await received(`old ${first.id}`);
-    await refresh(200, [`2:${second.id}`]);
-    t.equal(await codeOf(client.history(first)), "forbidden");
-    await joined(second);
-    await sendAll("narrow");
-    await received(`old ${first.id}`, `narrow ${second.id}`);
-    await refresh(300);
-    await world.send(ben, person(ann), "in person");
-    await client.waitFor(({ messages }) => textsOf(messages).includes(`narrow ${first.id}`));
-    await received(
-      ...[`old ${first.id}`, `narrow ${second.id}`, `narrow ${first.id}`, "in person"],
-    );
-  });
+  t.test(
+    `a REFRESH over ${format} replaces the session's rights with those of the new JWT`,
+    async (t) => {
+      const [ann, ben] = [world.name("ann"), world.name("ben")];
+      const [first, second] = [await world.newGroup([ann, ben]), await world.newGroup([ann, ben])];
+      const refresh = async (expiresInS: number, read?: readonly string[]) =>
+        client.refresh(await tokenOf(ann, expiresInS, read && { jd: { read } }));
+      const token = await tokenOf(ann, 100, { jd: { read: [`2:${first.id}`] } });
+      const client = await world.connect(t, ann, { token, wire: wireOf(ann) });
+      const sendAll = async (text: string) => {
+        for (const channel of [first, second, person(ann)])
+          await world.send(ben, channel, `${text} ${channel.id}`);
+      };
+      const joined = (channel: ChannelRef) =>
+        eventually(async () => {
+          await world.send(ben, channel, "probe");
+          await client.ping();
+          return client.messages.some((message) => message.channel.id === channel.id);
+        });
+      const received = async (...texts: readonly string[]) => {
+        const last = texts.at(-1) ?? "";
+        await client.waitFor(({ messages }) => textsOf(messages).includes(last), last);
+        const all = await receivedTexts(client);
+        t.same([...new Set(all)].filter((text) => text !== "probe").toSorted(), texts.toSorted());
+      };
+      await sendAll("old");
+      await received(`old ${first.id}`);
+      await refresh(200, [`2:${second.id}`]);
+      t.equal(await codeOf(client.history(first)), "forbidden");
+      await joined(second);
+      await sendAll("narrow");
+      await received(`old ${first.id}`, `narrow ${second.id}`);
+      await refresh(300);
+      await world.send(ben, person(ann), "in person");
+      await client.waitFor(({ messages }) => textsOf(messages).includes(`narrow ${first.id}`));
+      await received(
+        ...[`old ${first.id}`, `narrow ${second.id}`, `narrow ${first.id}`, "in person"],
+      );
+    },
+  );
 
   // Covers [feature: REFRESH]
-  t.test(`a refused REFRESH over ${format} changes nothing`, async (t) => {
-    const [ann, ben] = [world.name("ann"), world.name("ben")];
-    const client = await world.connect(t, ann, {
-      ...{ token: await tokenOf(ann, 100), wire: wireOf(ann) },
-    });
-    const refusals = [
-      [await tokenOf(ben, 600), "unauthorized"],
-      [await tokenOf(ann, 600, { device_flag: 2 }), "unauthorized"],
-      [await tokenOf(ann, 50), "unauthorized"],
-      [`${await tokenOf(ann, 600)}x`, "unauthorized"],
-      [await mint(HMAC_KEY, { sub: ann }, { expiresInS: -60, ageS: 120 }), "token_expired"],
-      ["", "unauthorized"],
-      ["x".repeat(4097), "bad_request"],
-    ] as const;
-    for (const [token, code] of refusals) t.equal(await codeOf(client.refresh(token)), code);
-    const { expiresInS = 0 } = await client.refresh(await tokenOf(ann, 101));
-    t.ok(expiresInS > 0 && expiresInS <= 101);
-    const registered = await world.join(t, ben, { wire: wireOf(ben) });
-    t.equal(registered.connack.expiresInS, undefined, "a registered token does not expire");
-    t.equal(await codeOf(registered.refresh(await tokenOf(ben, 600))), "bad_request");
-    t.equal(await codeOf(registered.send(person(ben), "still here")), "ok");
-  });
+  t.test(
+    `a refused REFRESH over ${format} leaves the session open and its JWT in effect`,
+    async (t) => {
+      const [ann, ben] = [world.name("ann"), world.name("ben")];
+      const client = await world.connect(t, ann, {
+        ...{ token: await tokenOf(ann, 100), wire: wireOf(ann) },
+      });
+      const refusals = [
+        [await tokenOf(ben, 600), "unauthorized"],
+        [await tokenOf(ann, 600, { device_flag: 2 }), "unauthorized"],
+        [await tokenOf(ann, 50), "unauthorized"],
+        [`${await tokenOf(ann, 600)}x`, "unauthorized"],
+        [await mint(HMAC_KEY, { sub: ann }, { expiresInS: -60, ageS: 120 }), "token_expired"],
+        ["", "unauthorized"],
+        ["x".repeat(4097), "bad_request"],
+      ] as const;
+      for (const [token, code] of refusals) t.equal(await codeOf(client.refresh(token)), code);
+      const { expiresInS = 0 } = await client.refresh(await tokenOf(ann, 101));
+      t.ok(expiresInS > 0 && expiresInS <= 101);
+      const registered = await world.join(t, ben, { wire: wireOf(ben) });
+      t.equal(registered.connack.expiresInS, undefined, "a registered token does not expire");
+      t.equal(await codeOf(registered.refresh(await tokenOf(ben, 600))), "bad_request");
+      t.equal(await codeOf(registered.send(person(ben), "still here")), "ok");
+    },
+  );
 }
 
 // Covers [feature: REFRESH]

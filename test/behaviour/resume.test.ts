@@ -109,7 +109,7 @@ t.test(
 
 // Covers [feature: resume]
 t.test(
-  "a channel that is not resumed, or has no messages, starts with live messages",
+  "the first message pushed from a channel that is not resumed, or that was empty, is a live message",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -203,7 +203,7 @@ t.test(
 
 // Covers [feature: resume; decisions: Sequence]
 t.test(
-  "a client that reconnects many times while others send gets every message once and in order",
+  "a client that reconnects many times while others send gets every message once, in the order of the seqs",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);
@@ -264,7 +264,7 @@ async function visit(
 
 // Covers [feature: resume]
 t.test(
-  "a channel the user joined while offline is resumed and then receives live messages",
+  "a client can resume a channel that its user joined while offline, and then gets live messages",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice]);
@@ -315,7 +315,7 @@ t.test("a resume of more channels than client.maxResumeChannels is refused", asy
 });
 
 t.test(
-  "messages of a group that is not resumed are pushed after the CONNACK while a long conversation is still being resumed",
+  "live messages of a group that is not resumed are each pushed once to a session that is resuming a long conversation",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);

@@ -123,7 +123,7 @@ const KINDS = [
 // Covers [decisions: Same client_msg_no, another payload]
 for (const [kind, flags] of KINDS)
   t.test(
-    `a ${kind} message with a reused client_msg_no is a retry if its payload is the same, and is refused if its payload differs, over every interface`,
+    `a ${kind} message with a reused client_msg_no is a retry if its payload is the same, and is refused if its payload differs, over each of Jindou's own interfaces`,
     async (t) => {
       const [alice, bob] = [world.name("alice"), world.name("bob")];
       const doors = await doorsOf(t, alice);
@@ -254,11 +254,14 @@ t.test(
   },
 );
 
-t.test("a large group refuses a reused client_msg_no as other groups do", async (t) => {
-  const alice = world.name("alice");
-  const channel = group(world.name("large"));
-  await world.ok("/channel", { ...wireOf(channel), large: 1, subscribers: [alice] });
-  const send = httpDoor(world, alice);
-  await send({ to: channel, no: "n", json: HELLO });
-  t.equal(await send({ to: channel, no: "n", json: '{"type":2}' }), REUSED);
-});
+t.test(
+  "a large group refuses a client_msg_no that is reused with a different payload",
+  async (t) => {
+    const alice = world.name("alice");
+    const channel = group(world.name("large"));
+    await world.ok("/channel", { ...wireOf(channel), large: 1, subscribers: [alice] });
+    const send = httpDoor(world, alice);
+    await send({ to: channel, no: "n", json: HELLO });
+    t.equal(await send({ to: channel, no: "n", json: '{"type":2}' }), REUSED);
+  },
+);

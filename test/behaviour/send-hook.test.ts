@@ -88,7 +88,7 @@ const seqOf = async (client: NativeClient, channel: ReturnType<typeof group>) =>
 // Covers [feature: Hooks]
 for (const format of FORMATS)
   t.test(
-    `the send hook accepts a message over ${format.name}, changes it, or refuses it`,
+    `a message over ${format.name} is stored if the send hook accepts or replaces it, and not if the hook refuses it`,
     async (t) => {
       reset();
       const uid = world.name("ann");
@@ -245,32 +245,35 @@ t.test(
 );
 
 // Covers [feature: Hooks]
-t.test("a session's messages keep their order if the send hook replies out of order", async (t) => {
-  const { sender, channel, member } = await pair(t);
-  const waiting: (() => void)[] = [];
-  hook.decide = (question) =>
-    new Promise((resolve) => {
-      const isRefused = textIn(question) === "3";
-      waiting.push(() => resolve(isRefused ? { allow: false } : { allow: true }));
-      // The hook answers in the reverse order of the questions.
-      if (waiting.length === texts.length) for (const answer of waiting.toReversed()) answer();
-    });
-  const texts = range(1, 12).map(String);
-  const sends = texts.map((text) =>
-    outcomeOf(
-      sender.send(
-        channel,
-        text === "6" ? { type: 99, cmd: "six", param: {}, content: "6" } : text,
-        { clientMsgNo: text },
+t.test(
+  "a session's messages keep their order even if the send hook replies in a different order",
+  async (t) => {
+    const { sender, channel, member } = await pair(t);
+    const waiting: (() => void)[] = [];
+    hook.decide = (question) =>
+      new Promise((resolve) => {
+        const isRefused = textIn(question) === "3";
+        waiting.push(() => resolve(isRefused ? { allow: false } : { allow: true }));
+        // The hook answers in the reverse order of the questions.
+        if (waiting.length === texts.length) for (const answer of waiting.toReversed()) answer();
+      });
+    const texts = range(1, 12).map(String);
+    const sends = texts.map((text) =>
+      outcomeOf(
+        sender.send(
+          channel,
+          text === "6" ? { type: 99, cmd: "six", param: {}, content: "6" } : text,
+          { clientMsgNo: text },
+        ),
       ),
-    ),
-  );
-  const results = await Promise.all(sends);
-  t.same(results, [...results.slice(0, 2).fill("ok"), "refused_by_hook", ...Array(9).fill("ok")]);
-  const stored = texts.filter((text) => text !== "3" && text !== "6");
-  t.same(await untilReceived(member, stored.length), stored);
-  t.same(textsOf((await member.history(channel)).messages), stored);
-});
+    );
+    const results = await Promise.all(sends);
+    t.same(results, [...results.slice(0, 2).fill("ok"), "refused_by_hook", ...Array(9).fill("ok")]);
+    const stored = texts.filter((text) => text !== "3" && text !== "6");
+    t.same(await untilReceived(member, stored.length), stored);
+    t.same(textsOf((await member.history(channel)).messages), stored);
+  },
+);
 
 // Covers [feature: Hooks]
 t.test("a send hook that hangs delays only the messages that it checks", async (t) => {
@@ -378,35 +381,38 @@ t.test(
   },
 );
 
-t.test("a command's permission is checked after the wait for earlier messages", async (t) => {
-  const { ann, ben, sender, channel, member } = await pair(t);
-  const eve = world.name("eve");
-  const newcomer = await world.join(t, eve);
-  const held = holdAnswer((question) => textIn(question) === "slow");
-  const command = (cmd: string) => ({ type: 99, cmd, param: {}, content: cmd });
-  const change = (path: string, uid: string) =>
-    world.ok(path, { channel_id: channel.id, channel_type: 2, subscribers: [uid] });
-  const slow = () => outcomeOf(sender.send(channel, "slow"));
+t.test(
+  "the permission and recipients of a command are determined after it has waited for earlier messages",
+  async (t) => {
+    const { ann, ben, sender, channel, member } = await pair(t);
+    const eve = world.name("eve");
+    const newcomer = await world.join(t, eve);
+    const held = holdAnswer((question) => textIn(question) === "slow");
+    const command = (cmd: string) => ({ type: 99, cmd, param: {}, content: cmd });
+    const change = (path: string, uid: string) =>
+      world.ok(path, { channel_id: channel.id, channel_type: 2, subscribers: [uid] });
+    const slow = () => outcomeOf(sender.send(channel, "slow"));
 
-  const first = slow();
-  const waiting = outcomeOf(sender.send(channel, command("first")));
-  await held.questioned;
-  await eventually(() => hook.questions.length === 2);
-  await change("/channel/subscriber_remove", ben);
-  await change("/channel/subscriber_add", eve);
-  held.release();
-  t.same([await first, await waiting], ["ok", "ok"]);
-  await eventually(() => newcomer.commands.length === 1);
-  t.equal(member.commands.length, 0, "a user who was removed during the wait gets no command");
+    const first = slow();
+    const waiting = outcomeOf(sender.send(channel, command("first")));
+    await held.questioned;
+    await eventually(() => hook.questions.length === 2);
+    await change("/channel/subscriber_remove", ben);
+    await change("/channel/subscriber_add", eve);
+    held.release();
+    t.same([await first, await waiting], ["ok", "ok"]);
+    await eventually(() => newcomer.commands.length === 1);
+    t.equal(member.commands.length, 0, "a user who was removed during the wait gets no command");
 
-  const again = slow();
-  const refused = outcomeOf(sender.send(channel, command("second")));
-  await eventually(() => hook.questions.length === 4);
-  await change("/channel/subscriber_remove", ann);
-  held.release();
-  t.same([await again, await refused], ["not_subscriber", "not_subscriber"]);
-  t.equal(newcomer.commands.length, 1);
-});
+    const again = slow();
+    const refused = outcomeOf(sender.send(channel, command("second")));
+    await eventually(() => hook.questions.length === 4);
+    await change("/channel/subscriber_remove", ann);
+    held.release();
+    t.same([await again, await refused], ["not_subscriber", "not_subscriber"]);
+    t.equal(newcomer.commands.length, 1);
+  },
+);
 
 t.test(
   "the permission to send is checked again after the send hook accepts a message",

@@ -63,7 +63,7 @@ for (const kind of KINDS) {
 
   // Covers [feature: server-sent events]
   t.test(
-    `a reader of server-sent events in a ${kind} channel gets the existing events, live events and the end`,
+    `a reader of server-sent events of a stream in a ${kind} channel gets its earlier events, live events and end`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1", { event: { data: "meta" } });
@@ -350,7 +350,7 @@ t.test(
 
 // Covers [decisions: After removal; decisions: /user/token again]
 t.test(
-  "a reader whose user is removed or gets a new token receives no further events",
+  "a reader whose user is removed from the group or gets a new token receives no further events",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { alice, bob, channel } = fixture;

@@ -197,7 +197,7 @@ t.test("a repeated end is acknowledged and has no effect", async (t) => {
 
 // Covers [decisions: Event id]
 t.test(
-  "events with the same event id are applied once, even if they are sent concurrently",
+  "identical events with the same event id are applied once, even if they are sent concurrently",
   async (t) => {
     const fixture = await createFixture(t, world);
     const id = (id: string) => ({ event: { id } });
