@@ -148,7 +148,7 @@ t.test(
 // Covers [feature: Stop button]
 for (const kind of KINDS)
   t.test(
-    `a viewer can cancel a stream in a ${kind} channel, and the producer's next call returns the state cancelled`,
+    `a viewer can cancel a stream in a ${kind} channel, and the producer's later events are answered with the state cancelled`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       const { alice, bob } = fixture;
@@ -190,7 +190,7 @@ for (const kind of KINDS)
 
 // Covers [feature: Stop button]
 t.test(
-  "a stream can be cancelled only while it is active and only by a user who may send",
+  "a stream can be cancelled only while it is active and only by a user who may send to its channel",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { bob, eve, channel } = fixture;

@@ -57,45 +57,51 @@ t.test("a connection whose first byte is not that of a CONNECT is closed", async
   }
 });
 
-t.test("packets that arrive in pieces of any size are all read, in order", async (t) => {
-  const random = new Random(7);
-  const [uid, peerUid] = [world.name("ann"), world.name("ben")];
-  const channel = await world.newGroup([uid, peerUid]);
-  const client = await join(t, uid);
-  const peer = await join(t, peerUid);
-  const packets = range(1, 20).map((clientSeq) =>
-    client.encode("SEND", {
-      ...{ clientSeq, clientMsgNo: `${uid}-${clientSeq}` },
-      ...{ channelId: channel.id, channelType: channel.type },
-      plain: JSON.stringify(text(`${clientSeq} ${"x".repeat(random.below(3000))}`)),
-    }),
-  );
-  client.writeBytes(Buffer.concat(packets)); // the client sends them in pieces of random sizes
-  const isRecv = ({ packet }: { readonly packet: string }) => packet === "RECV";
-  await peer.nth(packets.length, isRecv);
-  const seqs = peer.received.filter(isRecv).map(({ fields }) => fields.messageSeq);
-  t.same(seqs, range(1, packets.length), "each message is received once, in order");
-});
+t.test(
+  "packets that arrive in pieces of random sizes are all read, in the order of sending",
+  async (t) => {
+    const random = new Random(7);
+    const [uid, peerUid] = [world.name("ann"), world.name("ben")];
+    const channel = await world.newGroup([uid, peerUid]);
+    const client = await join(t, uid);
+    const peer = await join(t, peerUid);
+    const packets = range(1, 20).map((clientSeq) =>
+      client.encode("SEND", {
+        ...{ clientSeq, clientMsgNo: `${uid}-${clientSeq}` },
+        ...{ channelId: channel.id, channelType: channel.type },
+        plain: JSON.stringify(text(`${clientSeq} ${"x".repeat(random.below(3000))}`)),
+      }),
+    );
+    client.writeBytes(Buffer.concat(packets)); // the client sends them in pieces of random sizes
+    const isRecv = ({ packet }: { readonly packet: string }) => packet === "RECV";
+    await peer.nth(packets.length, isRecv);
+    const seqs = peer.received.filter(isRecv).map(({ fields }) => fields.messageSeq);
+    t.same(seqs, range(1, packets.length), "each message is received once, in order");
+  },
+);
 
-t.test("TCP sessions are listed in /connz and the metrics, and can be kicked", async (t) => {
-  const uid = world.name("ann");
-  const client = await join(t, uid, { level: 1 });
-  let connection: { readonly id: string } | undefined;
-  await eventually(async () => {
-    [connection] = (await world.call(`/connz?uid=${uid}`)).body.connections;
-    return connection !== undefined;
-  });
-  t.match(connection, { listener: "wkproto", ip: "127.0.0.1", device: "app", version: 5 });
-  const metrics = String((await world.call("/metrics")).body);
-  const gauge = /^jindou_connections\{listener="wkproto"\} (\d+)/m.exec(metrics);
-  t.ok(Number(gauge?.[1]) >= 1, "the gauge counts the connection");
-  await world.ok("/conn/kick", { uid, conn_id: connection?.id });
-  t.match(await client.next("DISCONNECT"), { reasonCode: KICKED });
-  await client.closed();
-  const first = await join(t, uid, { level: 1 });
-  await world.connect(t, uid, { flag: 0 });
-  t.match(await first.next("DISCONNECT"), { reasonCode: KICKED }, "another main device logged in");
-});
+t.test(
+  "TCP sessions are listed in /connz, counted in the metrics, and can be kicked",
+  async (t) => {
+    const uid = world.name("ann");
+    const client = await join(t, uid, { level: 1 });
+    let connection: { readonly id: string } | undefined;
+    await eventually(async () => {
+      [connection] = (await world.call(`/connz?uid=${uid}`)).body.connections;
+      return connection !== undefined;
+    });
+    t.match(connection, { listener: "wkproto", ip: "127.0.0.1", device: "app", version: 5 });
+    const metrics = String((await world.call("/metrics")).body);
+    const gauge = /^jindou_connections\{listener="wkproto"\} (\d+)/m.exec(metrics);
+    t.ok(Number(gauge?.[1]) >= 1, "the gauge counts the connection");
+    await world.ok("/conn/kick", { uid, conn_id: connection?.id });
+    t.match(await client.next("DISCONNECT"), { reasonCode: KICKED });
+    await client.closed();
+    const first = await join(t, uid, { level: 1 });
+    await world.connect(t, uid, { flag: 0 });
+    t.match(await first.next("DISCONNECT"), { reasonCode: KICKED }, "another main device logged in");
+  },
+);
 
 t.test("a client that misses the login deadline or exceeds the rate limit is closed", async (t) => {
   const impatient = await startWorld(t, { ...TCP_LISTENER, JINDOU_CLIENT_AUTH_TIMEOUT_MS: "300" });
@@ -121,7 +127,7 @@ t.test("a client that misses the login deadline or exceeds the rate limit is clo
 });
 
 t.test(
-  "a full node closes new TCP connections, and a draining node closes all connections",
+  "a node with client.maxConnections connections closes new TCP connections, and a draining node closes all connections",
   async (t) => {
     const small = await startWorld(t, {
       ...TCP_LISTENER,
@@ -142,7 +148,7 @@ t.test(
 );
 
 t.test(
-  "the address of a client behind a trusted proxy comes from the PROXY header, also with TLS",
+  "the address of a client behind a trusted proxy comes from the PROXY header on a listener with TLS",
   async (t) => {
     const file = (name: string) => new URL(`../support/tls/${name}`, import.meta.url).pathname;
     const secure = await startWorld(t, {
@@ -243,7 +249,7 @@ t.test("connections that send one byte at a time are closed at the login deadlin
 });
 
 for (const sdk of PHONE_SDKS)
-  t.test(`a client that works like WuKongIM's SDK for ${sdk.name} is served`, (t) =>
+  t.test(`a client like WuKongIM's SDK for ${sdk.name} can log in, send, receive and reconnect`, (t) =>
     phoneScenario(t, sdk),
   );
 

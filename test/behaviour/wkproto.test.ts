@@ -158,7 +158,7 @@ t.test(
 );
 
 t.test(
-  "packets can be split at any byte, and several can share one WebSocket message",
+  "packets can be split across WebSocket messages, and several can share one WebSocket message",
   async (t) => {
     const uid = world.name("wk");
     const client = await join(uid);
@@ -324,38 +324,41 @@ for (const withIds of [true, false])
     },
   );
 
-t.test("only clients of WKProto version 5 receive events", async (t) => {
-  const channel = await world.newGroup(["v5", "v4", "bob"]);
-  const v5 = await join("v5", { version: 5 });
-  const v4 = await join("v4", { version: 4 });
-  const event = (type: string, data: string, id = data) =>
-    world.ok("/event", {
-      ...{ ...wire(channel), from_uid: "bob", client_msg_no: "stream-1" },
-      event: { type, data, id, timestamp: 1_700_000_000_000 },
+t.test(
+  "clients of WKProto version 5 receive events, and clients of version 4 do not",
+  async (t) => {
+    const channel = await world.newGroup(["v5", "v4", "bob"]);
+    const v5 = await join("v5", { version: 5 });
+    const v4 = await join("v4", { version: 4 });
+    const event = (type: string, data: string, id = data) =>
+      world.ok("/event", {
+        ...{ ...wire(channel), from_uid: "bob", client_msg_no: "stream-1" },
+        event: { type, data, id, timestamp: 1_700_000_000_000 },
+      });
+    await event("order.paid", '{"order":7}', "ev-1");
+    t.match(await v5.next("EVENT"), {
+      ...{ id: "ev-1", type: "order.paid", data: '{"order":7}' },
+      timestamp: "1700000000000",
     });
-  await event("order.paid", '{"order":7}', "ev-1");
-  t.match(await v5.next("EVENT"), {
-    ...{ id: "ev-1", type: "order.paid", data: '{"order":7}' },
-    timestamp: "1700000000000",
-  });
-  await event("___TextMessageStart", "{}");
-  await event("___TextMessageContent", "wör");
-  await event("___TextMessageContent", "ld");
-  t.match(
-    await v5.next("EVENT", ({ data }) => data === "ld"),
-    { id: "stream-1", type: "___TextMessageContent" },
-    "the event id is the clientMsgNo of the stream",
-  );
-  await event("___TextMessageEnd", "", "end");
-  await v5.next("EVENT", ({ type }) => type === "___TextMessageEnd");
-  await world.send("bob", channel, "after");
-  await v4.text("after");
-  await v4.ping();
-  t.notOk(
-    v4.received.some(({ packet }) => packet === "EVENT"),
-    "a client of version 4 gets no event",
-  );
-});
+    await event("___TextMessageStart", "{}");
+    await event("___TextMessageContent", "wör");
+    await event("___TextMessageContent", "ld");
+    t.match(
+      await v5.next("EVENT", ({ data }) => data === "ld"),
+      { id: "stream-1", type: "___TextMessageContent" },
+      "the event id is the clientMsgNo of the stream",
+    );
+    await event("___TextMessageEnd", "", "end");
+    await v5.next("EVENT", ({ type }) => type === "___TextMessageEnd");
+    await world.send("bob", channel, "after");
+    await v4.text("after");
+    await v4.ping();
+    t.notOk(
+      v4.received.some(({ packet }) => packet === "EVENT"),
+      "a client of version 4 gets no event",
+    );
+  },
+);
 
 t.test(
   "the receipt bit and the topic of a message are delivered to clients of every version",
@@ -381,7 +384,7 @@ t.test(
   },
 );
 
-t.test("a message that is not stored has seq 0", async (t) => {
+t.test("a message with the noPersist flag has seq 0", async (t) => {
   const uid = world.name("wk");
   const client = await join(uid);
   const peer = await join(world.name("wk"));

@@ -301,7 +301,7 @@ t.test(
 );
 
 t.test(
-  "an event after the end of a stream is pushed and changes nothing, and a repeated event is not pushed again",
+  "an event after the end of a stream is pushed and leaves its text unchanged, and a repeated event is not pushed again",
   async (t) => {
     const stream = await newStream();
     const client = await openClient(t, stream.viewer);

@@ -177,7 +177,7 @@ t.test(
   },
 );
 
-t.test("in the wukongim dialect, payloads may contain line breaks", async (t) => {
+t.test("in the wukongim dialect, the base64 of a payload may contain line breaks", async (t) => {
   const [ann, bob] = [world.name("ann"), world.name("bob")];
   const payload = textPayload("x".repeat(101));
   for (const lineBreak of ["\n", "\r\n"]) {
@@ -214,7 +214,7 @@ t.test(
 );
 
 t.test(
-  "in the wukongim dialect, an end event's data is the stream's error, and an event with an impossible timestamp is accepted",
+  "in the wukongim dialect, the data of an end event is returned as the stream's error, and an event with an impossible timestamp is accepted",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { uid } = fixture.bob;
@@ -244,7 +244,7 @@ t.test(
 );
 
 t.test(
-  "conversation lists differ from those of WuKongIM for groups that the user just joined, large groups and messages from the system",
+  "in the wukongim dialect, a large group stays in the conversation list after a deletion, and a just joined group is in the list of changes only after its next message",
   async (t) => {
     const [ann, bob] = [world.name("ann"), world.name("bob")];
     const list = async (fields: object = {}) => {

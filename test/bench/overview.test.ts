@@ -123,7 +123,7 @@ t.test(
   },
 );
 
-t.test("invalid options are rejected with an error message", async (t) => {
+t.test("invalid options of a benchmark run are rejected with an error message", async (t) => {
   for (const [args, message] of [
     [["--peers", "nobody"], /There is no peer nobody\. The names are raw, jindou/],
     [["--url", "localhost:5001"], /need an IPv4 address and a port/],
