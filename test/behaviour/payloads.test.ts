@@ -114,7 +114,7 @@ for (const [type, content] of Object.entries(KINDS))
 
 // Covers [spec: payload type 1]
 t.test(
-  "a mention of everyone must not list uids if payloads are validated strictly",
+  "a mention of everyone must not list any uids if payloads are validated strictly",
   async (t) => {
     const sendMention = (mention: object) => post(strict, json({ type: 1, content: "x", mention }));
     t.equal(await sendMention({ all: 1, uids: [] }), "200 undefined");

@@ -202,20 +202,17 @@ t.test("changing contacts does not notify sessions", async (t) => {
   t.match(await node.store.personFacts("bob", "alice"), { isContact: false });
 });
 
-t.test(
-  "invalid ids are refused when a channel is created or its rules or members are changed",
-  async (t) => {
-    const { channels } = await startNode(t);
-    const bad = { code: "bad_id" };
-    for (const id of ["", "a@b", "x".repeat(129), "a\u0000"]) {
-      await t.rejects(channels.create(rules(group(id)), []), bad);
-      await t.rejects(channels.create(rules(group("g")), ["ok", id]), bad);
-      await t.rejects(channels.update(group(id), {}), bad);
-      await t.rejects(channels.addSubscribers(group("g"), [id], PERMANENT), bad);
-      await t.rejects(channels.removeSubscribers(group("g"), [id], "permanent"), bad);
-    }
-  },
-);
+t.test("invalid ids are refused in every change of a channel or its members", async (t) => {
+  const { channels } = await startNode(t);
+  const bad = { code: "bad_id" };
+  for (const id of ["", "a@b", "x".repeat(129), "a\u0000"]) {
+    await t.rejects(channels.create(rules(group(id)), []), bad);
+    await t.rejects(channels.create(rules(group("g")), ["ok", id]), bad);
+    await t.rejects(channels.update(group(id), {}), bad);
+    await t.rejects(channels.addSubscribers(group("g"), [id], PERMANENT), bad);
+    await t.rejects(channels.removeSubscribers(group("g"), [id], "permanent"), bad);
+  }
+});
 
 t.test(
   "creating a group or adding members fails if the members cannot be notified, and a repetition notifies them",
@@ -272,7 +269,10 @@ t.test(
       const start = after === "" ? 0 : uids.length - 11;
       for (let more = true; more; ) {
         const page = await channels.uids(group("g"), "members", { after, limit });
-        t.ok(page.ids.length === limit || !page.more, "only the last page is shorter than the limit");
+        t.ok(
+          page.ids.length === limit || !page.more,
+          "only the last page is shorter than the limit",
+        );
         ids.push(...page.ids);
         after = page.ids.at(-1) ?? "";
         more = page.more;

@@ -64,19 +64,22 @@ t.test(
   },
 );
 
-t.test("a page stays within the size limit, but has at least one conversation", async (t) => {
-  const { conversations, messages, clock } = await nodeWithMessages(t);
-  for (const fromUid of ["bob", "carol", "dave"]) {
-    clock.nowMs += 1;
-    const payload = Buffer.from(JSON.stringify({ type: 1, x: "x".repeat(900) }));
-    const channel = person("alice");
-    await messages.send(textMessage({ fromUid, channel, payload }));
-  }
-  const pages = (maxBytes: number) => pagesOf(conversations, { limit: 100, maxBytes });
-  t.same(await pages(1), ["dave", "carol", "bob"], "a page has at least one conversation");
-  t.same(await pages(1900), ["dave", "carol", "bob"]);
-  t.same(await pages(2800), ["dave carol", "bob"]);
-});
+t.test(
+  "a page of the conversation list stays within its size limit, but has at least one conversation",
+  async (t) => {
+    const { conversations, messages, clock } = await nodeWithMessages(t);
+    for (const fromUid of ["bob", "carol", "dave"]) {
+      clock.nowMs += 1;
+      const payload = Buffer.from(JSON.stringify({ type: 1, x: "x".repeat(900) }));
+      const channel = person("alice");
+      await messages.send(textMessage({ fromUid, channel, payload }));
+    }
+    const pages = (maxBytes: number) => pagesOf(conversations, { limit: 100, maxBytes });
+    t.same(await pages(1), ["dave", "carol", "bob"], "a page has at least one conversation");
+    t.same(await pages(1900), ["dave", "carol", "bob"]);
+    t.same(await pages(2800), ["dave carol", "bob"]);
+  },
+);
 
 t.test(
   "`select` returns conversations without payloads, in the order of their newest messages",
@@ -113,26 +116,29 @@ t.test("a conversation has the unread count, the last message and the read posit
   });
 });
 
-t.test("a conversation change returns the new state and notifies the sessions once", async (t) => {
-  const node = await nodeWithMessages(t, 3);
-  const { conversations } = node;
-  const by = { uid: "alice", origin: "s1" };
-  const change = { kind: "read", seq: 2 } as const;
-  const changed = await conversations.change(by, person("bob"), change);
-  matchObject(t, changed, { readSeq: 2, unread: 1, channel: person("bob") });
-  t.same(published(node), [
-    {
-      kind: "conversation",
-      ...{ uid: "alice", origin: "s1", change: "read", conversation: changed },
-    },
-  ]);
-  const { conversations: list } = await conversations.list("alice", PAGE);
-  matchObject(
-    t,
-    list.find(({ channel }) => channel.id === "bob"),
-    { unread: 1 },
-  );
-});
+t.test(
+  "a change of a conversation returns the new state and notifies the user's sessions once",
+  async (t) => {
+    const node = await nodeWithMessages(t, 3);
+    const { conversations } = node;
+    const by = { uid: "alice", origin: "s1" };
+    const change = { kind: "read", seq: 2 } as const;
+    const changed = await conversations.change(by, person("bob"), change);
+    matchObject(t, changed, { readSeq: 2, unread: 1, channel: person("bob") });
+    t.same(published(node), [
+      {
+        kind: "conversation",
+        ...{ uid: "alice", origin: "s1", change: "read", conversation: changed },
+      },
+    ]);
+    const { conversations: list } = await conversations.list("alice", PAGE);
+    matchObject(
+      t,
+      list.find(({ channel }) => channel.id === "bob"),
+      { unread: 1 },
+    );
+  },
+);
 
 t.test("the read position moves forward and back within the seqs of the channel", async (t) => {
   const { conversations } = await nodeWithMessages(t, 3);
@@ -180,25 +186,28 @@ t.test("a user cannot change the conversation of a group without being a member"
   t.same(published(node), []);
 });
 
-t.test("a conversation call with an invalid id, seq or unread count is refused", async (t) => {
-  const node = await nodeWithMessages(t);
-  const { conversations } = node;
-  const read = { kind: "read", seq: 1 } as const;
-  const bad = { code: "bad_id" };
-  await t.rejects(conversations.list("a@b", PAGE), bad);
-  await t.rejects(conversations.list("", PAGE), bad);
-  await t.rejects(conversations.select("a@b", ALL, PAGE), bad);
-  await t.rejects(conversations.change({ ...ALICE, uid: "" }, person("bob"), read), bad);
-  await t.rejects(conversations.change(ALICE, person("b&b"), read), bad);
-  for (const invalid of [
-    { kind: "read", seq: -1 },
-    { kind: "read", seq: 1.5 },
-    { kind: "read", seq: Number.NaN },
-    { kind: "unread", unread: -1 },
-    { kind: "unread", unread: 2 ** 53 },
-  ] as const)
-    await t.rejects(conversations.change(ALICE, person("bob"), invalid), {
-      code: "bad_request",
-    });
-  t.same(published(node), []);
-});
+t.test(
+  "listing or changing conversations with an invalid id, seq or unread count is refused",
+  async (t) => {
+    const node = await nodeWithMessages(t);
+    const { conversations } = node;
+    const read = { kind: "read", seq: 1 } as const;
+    const bad = { code: "bad_id" };
+    await t.rejects(conversations.list("a@b", PAGE), bad);
+    await t.rejects(conversations.list("", PAGE), bad);
+    await t.rejects(conversations.select("a@b", ALL, PAGE), bad);
+    await t.rejects(conversations.change({ ...ALICE, uid: "" }, person("bob"), read), bad);
+    await t.rejects(conversations.change(ALICE, person("b&b"), read), bad);
+    for (const invalid of [
+      { kind: "read", seq: -1 },
+      { kind: "read", seq: 1.5 },
+      { kind: "read", seq: Number.NaN },
+      { kind: "unread", unread: -1 },
+      { kind: "unread", unread: 2 ** 53 },
+    ] as const)
+      await t.rejects(conversations.change(ALICE, person("bob"), invalid), {
+        code: "bad_request",
+      });
+    t.same(published(node), []);
+  },
+);

@@ -145,7 +145,7 @@ t.test("a sub-offset counts bytes, or records if the log is JSON", async (t) => 
   t.ok(isWholeCut(json, 3, true));
 });
 
-t.test("a path has 1 to 8 segments, which are ids without a slash", async (t) => {
+t.test("the path of a log has 1 to 8 segments, which are ids without a slash", async (t) => {
   t.equal(logPath(["a"]), "a");
   t.equal(logPath(["a", "b c", "ü"]), "a/b c/ü");
   t.equal(logPath(Array(8).fill("x")), "x/x/x/x/x/x/x/x");

@@ -23,7 +23,7 @@ t.test("an attempt whose check throws is not counted as a failed login", async (
 });
 
 t.test(
-  "attempts beyond the limit of a network or of the node are refused, and a busy node still admits one attempt from each network",
+  "a node with 256 running login attempts admits 256 more, one from each further network, and refuses all other attempts",
   async (t) => {
     const gate = new LoginGate(new LocalThrottle(() => 0), {
       attempts: 1000,

@@ -118,7 +118,7 @@ t.test(
 );
 
 t.test(
-  "logins from an address are refused after 5 failed logins until the window ends, except for users who have already logged in from that address",
+  "logins from an address are refused after 5 failed logins until the window of 60 seconds ends, except for users who have already logged in from that address",
   async (t) => {
     const accounts = ["admin", "ops"].map((username) => ({
       ...{ username, password: "right", role: "admin" as const },

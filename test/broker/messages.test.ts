@@ -98,30 +98,33 @@ t.test(
   },
 );
 
-t.test("a retry returns the result of the first call and is not published", async (t) => {
-  const node = await startNode(t);
-  const send = (changes: Partial<SendInput> = {}) =>
-    node.messages.send(input({ clientMsgNo: "n1", ...changes }));
-  const sent = await Promise.all([send(), send(), send({ origin: "s1" })]);
-  t.equal(sent[0].repeated, false);
-  t.strictSame(sent[1], { ...sent[0], repeated: true });
-  t.strictSame(sent[2], { ...sent[0], repeated: true });
-  const reuse = send({ payload: new TextEncoder().encode('{"type":1,"content":"other"}') });
-  await t.rejects(reuse, { code: "client_msg_no_reused" });
-  t.equal(published(node).length, 1);
-  const other = await send({ fromUid: "bob", channel: person("alice") });
-  t.equal(
-    other.messageSeq,
-    2,
-    "a message of another sender with the same clientMsgNo is a new message",
-  );
-  node.clock.nowMs += 3_600_001;
-  t.equal(
-    (await send()).messageSeq,
-    3,
-    "a message with the same clientMsgNo is a new message after the dedupe window",
-  );
-});
+t.test(
+  "a retry of a message returns the result of the first send and is not published",
+  async (t) => {
+    const node = await startNode(t);
+    const send = (changes: Partial<SendInput> = {}) =>
+      node.messages.send(input({ clientMsgNo: "n1", ...changes }));
+    const sent = await Promise.all([send(), send(), send({ origin: "s1" })]);
+    t.equal(sent[0].repeated, false);
+    t.strictSame(sent[1], { ...sent[0], repeated: true });
+    t.strictSame(sent[2], { ...sent[0], repeated: true });
+    const reuse = send({ payload: new TextEncoder().encode('{"type":1,"content":"other"}') });
+    await t.rejects(reuse, { code: "client_msg_no_reused" });
+    t.equal(published(node).length, 1);
+    const other = await send({ fromUid: "bob", channel: person("alice") });
+    t.equal(
+      other.messageSeq,
+      2,
+      "a message of another sender with the same clientMsgNo is a new message",
+    );
+    node.clock.nowMs += 3_600_001;
+    t.equal(
+      (await send()).messageSeq,
+      3,
+      "a message with the same clientMsgNo is a new message after the dedupe window",
+    );
+  },
+);
 
 t.test("a message with no_persist is published and not stored", async (t) => {
   const node = await startNode(t);
@@ -294,7 +297,7 @@ const commandFields = (clientMsgNo: string): Partial<SendInput> =>
     ? { header: { noPersist: true, redDot: false, syncOnce: true } }
     : {};
 
-t.test("a refused send does not delay later sends", async (t) => {
+t.test("a refused send does not prevent a later send of the same session", async (t) => {
   const { messages, channels } = await startNode(t);
   await channels.create(rules(group("g")), ["bob"]);
   const origin = "s1";

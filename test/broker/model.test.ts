@@ -47,7 +47,7 @@ t.test(
   },
 );
 
-t.test("each user of a personal channel names it after the other user", async (t) => {
+t.test("for each user of a personal channel, its id is the uid of the other user", async (t) => {
   const toBob = { channel: person("bob"), fromUid: "alice" } as Message;
   t.same(channelSeenBy("alice", toBob), person("bob"));
   t.same(channelSeenBy("bob", toBob), person("alice"));

@@ -90,7 +90,7 @@ const GROUP_RULES: readonly Row<GroupFacts>[] = [
     "channel_disbanded",
   ],
   [
-    "allow_stranger has no effect",
+    "allow_stranger does not permit users who are not members to send",
     { info: group({ allowStranger: true }), ...OUTSIDER },
     "not_subscriber",
     undefined,
@@ -211,7 +211,12 @@ const PERSON_RULES: readonly Row<PersonFacts>[] = [
     undefined,
     undefined,
   ],
-  ["a contact may send", { ...NO_RECORDS, ...CONTACT, receiver: person() }, undefined, undefined],
+  [
+    "a contact of the receiver may send",
+    { ...NO_RECORDS, ...CONTACT, receiver: person() },
+    undefined,
+    undefined,
+  ],
   [
     "a stranger may not send to a receiver with contacts",
     { ...NO_RECORDS, ...STRANGER, receiver: person() },
@@ -231,7 +236,7 @@ const PERSON_RULES: readonly Row<PersonFacts>[] = [
     undefined,
   ],
   [
-    "ban also applies to a receiver with allow_stranger",
+    "strangers may not send to a receiver with ban, even with allow_stranger",
     {
       ...NO_RECORDS,
       ...STRANGER,

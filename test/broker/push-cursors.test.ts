@@ -97,7 +97,7 @@ t.test(
 );
 
 t.test(
-  "a message that is stored during a read of the feed is checked for push notifications at once",
+  "a message that is stored during a read of the feed is checked for push notifications within 4 seconds",
   async (t) => {
     const store = await openStore(t, testFolder(t));
     await store.switchFeed(true);

@@ -60,7 +60,7 @@ t.test("readers of a log get an event as one JSON message with its index", async
   t.same(messageOf(eventOf("status", { eventId: "é" })), [{ type: "status", id: "é", ...fields }]);
 });
 
-t.test("an event type of a newer build is refused", async (t) => {
+t.test("an event with an unknown type code is refused when it is read", async (t) => {
   for (const code of [0, 99]) {
     const { bytes } = openEventFrame(eventOf(STREAM_CONTENT));
     bytes[TYPE_AT] = code;

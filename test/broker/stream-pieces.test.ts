@@ -117,27 +117,30 @@ t.test(
   },
 );
 
-t.test("the note for the omitted events of a truncated stream is marked as truncated", (t) => {
-  const stream = new ModelStream();
-  stream.add(STREAM_START, "");
-  stream.add(STREAM_CONTENT, "a");
-  stream.add("___ToolCallStart", "{}");
-  const events = eventsFrom(
-    { ...stream.snapshot(3), nextIndex: 9, truncated: true },
-    { index: 0, textOffset: 0 },
-  );
-  t.same(
-    events.map(({ type, stream }) => [type, stream?.index, stream?.truncated]),
-    [
-      ...[
-        [STREAM_START, 0, undefined],
-        [STREAM_CONTENT, 1, undefined],
+t.test(
+  "the last event built from the snapshot of a truncated stream is marked as truncated",
+  (t) => {
+    const stream = new ModelStream();
+    stream.add(STREAM_START, "");
+    stream.add(STREAM_CONTENT, "a");
+    stream.add("___ToolCallStart", "{}");
+    const events = eventsFrom(
+      { ...stream.snapshot(3), nextIndex: 9, truncated: true },
+      { index: 0, textOffset: 0 },
+    );
+    t.same(
+      events.map(({ type, stream }) => [type, stream?.index, stream?.truncated]),
+      [
+        ...[
+          [STREAM_START, 0, undefined],
+          [STREAM_CONTENT, 1, undefined],
+        ],
+        ["___ToolCallStart", 2, true],
       ],
-      ["___ToolCallStart", 2, true],
-    ],
-  );
-  t.end();
-});
+    );
+    t.end();
+  },
+);
 
 t.test("the cursor after a snapshot's last event is at the end of the snapshot", async (t) => {
   const random = new Random(SEED + 2);
