@@ -244,7 +244,7 @@ t.test(
 );
 
 t.test(
-  "in the wukongim dialect, a large group stays in the conversation list after a deletion, and a just joined group is in the list of changes only after its next message",
+  "in the wukongim dialect, the conversation list contains ____system, a large group without unread messages, and a just joined group, which a list with `version` omits until its next message",
   async (t) => {
     const [ann, bob] = [world.name("ann"), world.name("bob")];
     const list = async (fields: object = {}) => {
