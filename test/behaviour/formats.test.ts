@@ -125,26 +125,29 @@ for (const format of FORMATS) {
     },
   );
 
-  t.test(`a kicked client is closed, and its later sends are ignored, over ${name}`, async (t) => {
-    const [ann, ben] = [world.name("ann"), world.name("ben")];
-    const main = { level: 1 } as const;
-    const older = await joinFormat(t, world, format, ann, {
-      ...main,
-      deviceId: "old",
-    });
-    await older.send(person(ben), "before");
-    const newer = await joinFormat(t, world, format, ann, {
-      ...main,
-      deviceId: "new",
-    });
-    t.match(await older.closed, { code: closeCode(format, 4200) }, "the socket is closed");
-    t.ok(older.isKicked(), "the client gets the reason before the close");
-    older.sendWithoutReply(person(ben), "after");
-    await newer.ping();
-    const reader = await world.join(t, ben);
-    const { messages } = await reader.history(person(ann));
-    t.same(seqs(messages), [1], "only the message sent before the kick is stored");
-  });
+  t.test(
+    `the connection of a kicked client is closed, and later sends on it are ignored, over ${name}`,
+    async (t) => {
+      const [ann, ben] = [world.name("ann"), world.name("ben")];
+      const main = { level: 1 } as const;
+      const older = await joinFormat(t, world, format, ann, {
+        ...main,
+        deviceId: "old",
+      });
+      await older.send(person(ben), "before");
+      const newer = await joinFormat(t, world, format, ann, {
+        ...main,
+        deviceId: "new",
+      });
+      t.match(await older.closed, { code: closeCode(format, 4200) }, "the socket is closed");
+      t.ok(older.isKicked(), "the client gets the reason before the close");
+      older.sendWithoutReply(person(ben), "after");
+      await newer.ping();
+      const reader = await world.join(t, ben);
+      const { messages } = await reader.history(person(ann));
+      t.same(seqs(messages), [1], "only the message sent before the kick is stored");
+    },
+  );
 
   t.test(`a client that uses ${name} can reconnect after its connection broke`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];

@@ -234,7 +234,7 @@ t.test("the history and the last seq of a channel survive a restart", async (t) 
 
 // Covers [spec: expire; spec: Limits expire; decisions: expire]
 t.test(
-  "an expired message disappears from history and resume, and its seq is not reused",
+  "an expired message is left out of history and of a resume, and its seq is not reused",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);

@@ -65,7 +65,7 @@ const state = async (world: World) => (await world.call("/admin/import")).body.s
 
 // Covers [decisions: Imported messages]
 t.test(
-  "no node of a cluster serves clients while an import is open, and no node accepts lines after the import was closed",
+  "no node of a cluster serves clients while an import is open, and no node accepts its lines after it was closed",
   async (t) => {
     const world = await startWorld(t, { JINDOU_AUTH_CLIENTS: "none" });
     const early = await connectNative(t, {

@@ -20,7 +20,7 @@ async function post(path: string, body: string, type?: string) {
 
 // Covers [decisions: Error body]
 t.test(
-  "an error body has error, code and status, and a validation error also has details",
+  "an error body has the fields error, code and status, and that of a validation error also has details",
   async (t) => {
     const invalid = await world.call("/user/token", { uid: 5 });
     t.equal(invalid.status, 400);
@@ -124,7 +124,7 @@ t.test(
 
 // Covers [decisions: Limits]
 t.test(
-  "a call accepts 10,000 subscribers or uids and responds with 400 to one more entry",
+  "a list of subscribers or uids may have 10,000 entries, and a longer list is refused with 400",
   async (t) => {
     const maximum = Array.from({ length: 10_000 }, (_, i) => `u${i}`);
     const over = [...maximum, "one-more"];

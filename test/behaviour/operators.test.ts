@@ -248,7 +248,7 @@ t.test(
 );
 
 t.test(
-  "GET /channel/readers reports each member's read position and whether the member has read a message",
+  "GET /channel/readers reports each member's read position and whether the member has read the given message",
   async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const channel = await world.newGroup([ann, ben]);

@@ -93,7 +93,7 @@ t.test("a user whose client is in the background needs a push notification", asy
   t.strictSame(await uidsOf(keyOf(team, ann), await send(ann, team)), [dan]);
 });
 
-t.test("a user who has read the message needs no push notification", async (t) => {
+t.test("a user who has read a message needs no push notification for it", async (t) => {
   const [ann = "", ben = "", cat = ""] = names("ann", "ben", "cat");
   const team = await world.newGroup([ann, ben, cat]);
   const app = await world.join(t, ben);
@@ -104,28 +104,31 @@ t.test("a user who has read the message needs no push notification", async (t) =
   t.strictSame(await uidsOf(keyOf(team, ann), second), [ben, cat], "a later message");
 });
 
-t.test("a user whose client acknowledged the message needs no push notification", async (t) => {
-  const [ann = "", ben = "", cat = "", dan = ""] = names("ann", "ben", "cat", "dan");
-  const team = await world.newGroup([ann, ben, cat, dan]);
-  await world.register(ben);
-  await world.register(cat);
-  const client = async (uid: string) => {
-    const legacy = await openJsonRpc(t, { port: world.clientPort });
-    const connect = { uid, token: `token-${uid}`, deviceFlag: 0, deviceId: `device-${uid}` };
-    await legacy.request("connect", connect);
-    return legacy;
-  };
-  const [acknowledging, silent] = [await client(ben), await client(cat)];
-  silent.pause();
-  await world.untilSubscribed();
-  const seq = await send(ann, team);
-  await acknowledging.next("recv");
-  await acknowledging.request("ping");
-  acknowledging.kill();
-  silent.kill();
-  await Promise.all([world.offline(ben), world.offline(cat)]);
-  t.strictSame(await uidsOf(keyOf(team, ann), seq), [cat, dan]);
-});
+t.test(
+  "a user whose client acknowledged a message needs no push notification for it",
+  async (t) => {
+    const [ann = "", ben = "", cat = "", dan = ""] = names("ann", "ben", "cat", "dan");
+    const team = await world.newGroup([ann, ben, cat, dan]);
+    await world.register(ben);
+    await world.register(cat);
+    const client = async (uid: string) => {
+      const legacy = await openJsonRpc(t, { port: world.clientPort });
+      const connect = { uid, token: `token-${uid}`, deviceFlag: 0, deviceId: `device-${uid}` };
+      await legacy.request("connect", connect);
+      return legacy;
+    };
+    const [acknowledging, silent] = [await client(ben), await client(cat)];
+    silent.pause();
+    await world.untilSubscribed();
+    const seq = await send(ann, team);
+    await acknowledging.next("recv");
+    await acknowledging.request("ping");
+    acknowledging.kill();
+    silent.kill();
+    await Promise.all([world.offline(ben), world.offline(cat)]);
+    t.strictSame(await uidsOf(keyOf(team, ann), seq), [cat, dan]);
+  },
+);
 
 t.test("only mentioned members of a large group need a push notification", async (t) => {
   const [ann = "", ben = "", cat = "", eve = ""] = names("ann", "ben", "cat", "eve");

@@ -193,7 +193,7 @@ t.test("the send hook is called for a command, and not for a retry of the comman
 });
 
 // Covers [feature: Hooks]
-t.test("a message is refused if the send hook returns a bad payload", async (t) => {
+t.test("a message is refused if the send hook returns an invalid payload for it", async (t) => {
   const { sender, channel } = await pair(t);
   /** Returns the metric lines of each node about questions that were answered with `allow`. */
   const allowedLines = async () => {

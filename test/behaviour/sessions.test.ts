@@ -117,7 +117,7 @@ t.test(
 );
 
 // Covers [feature: disconnect]
-t.test("a client that disconnects is closed with 4206", async (t) => {
+t.test("a client that sends DISCONNECT is closed with 4206", async (t) => {
   const alice = await world.join(t, world.name("alice"));
   await alice.disconnect();
   t.equal(await endingOf(alice), "goodbye 4206");

@@ -63,7 +63,7 @@ for (const kind of KINDS) {
 
   // Covers [feature: server-sent events]
   t.test(
-    `a reader of server-sent events of a stream in a ${kind} channel gets its earlier events, live events and end`,
+    `a reader of server-sent events of a stream in a ${kind} channel gets the earlier events, the live events and the end`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1", { event: { data: "meta" } });

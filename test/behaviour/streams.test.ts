@@ -13,7 +13,7 @@ const FORCE = { query: "?force=1" };
 for (const kind of KINDS) {
   // Covers [spec: Stream none start]
   t.test(
-    `a start in a ${kind} channel makes a new stream active if no other stream is active there`,
+    `a start event in a ${kind} channel makes a new stream active if no other stream is active there`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       t.equal((await fixture.read("s1")).status, 404, "the stream does not exist before its start");
@@ -31,30 +31,33 @@ for (const kind of KINDS) {
   );
 
   // Covers [spec: Stream none start refused; spec: Stream one per channel; spec: Limits one stream]
-  t.test(`a start is refused while another stream is active in the ${kind} channel`, async (t) => {
-    const fixture = await createFixture(t, world, kind);
-    await fixture.start("s1");
-    for (const query of ["", "?force=0"])
-      t.equal(await outcomeOf(fixture.start("s2", { query })), "400 stream_running");
-    t.equal(
-      await outcomeOf(fixture.addText("s2", "x")),
-      "400 stream_not_found",
-      "the refused stream does not exist",
-    );
-    t.equal(await outcomeOf(fixture.addText("s1", "goes on")), "200 active");
-    t.equal((await fixture.viewOf(fixture.bob, "s1")).text, "goes on");
-    t.equal(fixture.bob.view(fixture.channelOf(fixture.bob.uid), "s2"), undefined);
-    await fixture.end("s1");
-    t.equal(
-      await outcomeOf(fixture.start("s2")),
-      "200 active",
-      "another stream can start after the end",
-    );
-  });
+  t.test(
+    `a start event is refused while another stream is active in the ${kind} channel`,
+    async (t) => {
+      const fixture = await createFixture(t, world, kind);
+      await fixture.start("s1");
+      for (const query of ["", "?force=0"])
+        t.equal(await outcomeOf(fixture.start("s2", { query })), "400 stream_running");
+      t.equal(
+        await outcomeOf(fixture.addText("s2", "x")),
+        "400 stream_not_found",
+        "the refused stream does not exist",
+      );
+      t.equal(await outcomeOf(fixture.addText("s1", "goes on")), "200 active");
+      t.equal((await fixture.viewOf(fixture.bob, "s1")).text, "goes on");
+      t.equal(fixture.bob.view(fixture.channelOf(fixture.bob.uid), "s2"), undefined);
+      await fixture.end("s1");
+      t.equal(
+        await outcomeOf(fixture.start("s2")),
+        "200 active",
+        "another stream can start after the end",
+      );
+    },
+  );
 
   // Covers [spec: Stream none start force; spec: query force; decisions: force=1]
   t.test(
-    `a start with force=1 in a ${kind} channel cancels the active stream and keeps its text`,
+    `a start event with force=1 in a ${kind} channel cancels the active stream and keeps its text`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1");
@@ -91,7 +94,7 @@ for (const kind of KINDS) {
   );
 
   // Covers [spec: Stream active content]
-  t.test(`content appends a chunk to an active stream in a ${kind} channel`, async (t) => {
+  t.test(`a content event appends a chunk to an active stream in a ${kind} channel`, async (t) => {
     const fixture = await createFixture(t, world, kind);
     await fixture.start("s1");
     for (const n of range(1, 20))
@@ -111,7 +114,7 @@ for (const kind of KINDS) {
   });
 
   // Covers [spec: Stream active end]
-  t.test(`an end closes an active stream in a ${kind} channel`, async (t) => {
+  t.test(`an end event closes an active stream in a ${kind} channel`, async (t) => {
     const fixture = await createFixture(t, world, kind);
     await fixture.start("s1");
     await fixture.addText("s1", "done");
@@ -131,7 +134,7 @@ for (const kind of KINDS) {
 
   // Covers [spec: Stream none content or end]
   t.test(
-    `content or an end without a start in a ${kind} channel is refused and not pushed`,
+    `a content or end event without a start event in a ${kind} channel is refused and not pushed`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       t.equal(await outcomeOf(fixture.addText("s1", "x")), "400 stream_not_found");
@@ -143,7 +146,7 @@ for (const kind of KINDS) {
 
   // Covers [spec: Stream closed content]
   t.test(
-    `content for a closed stream in a ${kind} channel is refused and leaves the stream's text unchanged`,
+    `a content event for a closed stream in a ${kind} channel is refused and leaves the stream's text unchanged`,
     async (t) => {
       const fixture = await createFixture(t, world, kind);
       await fixture.start("s1");
@@ -166,7 +169,7 @@ for (const kind of KINDS) {
 
 // Covers [decisions: Stream start again]
 t.test(
-  "a repeated start is acknowledged for an active stream and refused for a closed stream",
+  "a repeated start event is acknowledged for an active stream and refused for a closed stream",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");
@@ -186,7 +189,7 @@ t.test(
 );
 
 // Covers [decisions: End of a closed stream]
-t.test("a repeated end is acknowledged and has no effect", async (t) => {
+t.test("a repeated end event is acknowledged and has no effect", async (t) => {
   const fixture = await createFixture(t, world);
   await fixture.start("s1");
   await fixture.end("s1");

@@ -136,7 +136,7 @@ t.test("GET /healthz and GET /readyz respond with 200 while the node is ready", 
 
 // Covers [feature: readyz; decisions: Other statuses 503]
 t.test(
-  "GET /readyz responds with 503 and Retry-After during the drain, and sessions are closed with code 4000",
+  "GET /readyz responds with 503 and Retry-After while the node drains, and sessions are closed with code 4000",
   async (t) => {
     const node = await startWorld(t, {
       JINDOU_DRAIN_NOTICE_MS: "1000", // the calls below are served before the listeners close

@@ -224,7 +224,7 @@ t.test(
 /** Returns the picture without its class numbers, which ECharts counts per process. */
 const unnumbered = (svg: string) => svg.replaceAll(/zr\d+-cls-\d+/g, "");
 
-t.test("the figures on the pages equal the results in docs/benchmarks/", async (t) => {
+t.test("the figures in the documentation equal the results in docs/benchmarks/", async (t) => {
   for (const part of PARTS)
     t.equal(writtenPart(readPage(part.page), part), part.text().trim(), part.page);
   const folder = join(ROOT, "docs/benchmarks");

@@ -106,7 +106,7 @@ t.test(
 );
 
 t.test(
-  "a repeated creation notifies the members again, but a repeated removal notifies nobody",
+  "a repeated creation of a group notifies its members again, but a repeated removal notifies nobody",
   async (t) => {
     const node = await startNode(t);
     const create = (...uids: string[]): Promise<void> =>
@@ -192,7 +192,7 @@ t.test(
   },
 );
 
-t.test("changing contacts does not notify sessions", async (t) => {
+t.test("changing a user's contacts does not notify sessions", async (t) => {
   const node = await startNode(t);
   await node.channels.create(rules(person("alice")), ["bob"]);
   await node.channels.addSubscribers(person("alice"), ["carol"], PERMANENT);

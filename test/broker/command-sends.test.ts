@@ -92,7 +92,7 @@ t.test("a retry of a command returns the first result and stores no second copy"
 });
 
 t.test(
-  "a command without permission is refused, but the retry of an accepted command is not",
+  "a command that its sender may not send is refused, but a retry of an accepted command is not",
   async (t) => {
     const node = await startNode(t);
     const { channels, messages } = node;

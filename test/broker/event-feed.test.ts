@@ -59,26 +59,29 @@ t.test("a feed.gap event at the end of the feed has the time of the newest event
   t.equal(page[0]?.event.timestampMs, messageTimeMs(newest.id));
 });
 
-t.test("if a request for event types cannot be stored, a repeated request is stored", async (t) => {
-  const store = await openStore(t, testFolder(t));
-  await store.switchFeed(true);
-  let isFull = true;
-  const demand = new EventDemandWatch({
-    store: {
-      ...store,
-      async noteReader(...args) {
-        if (isFull) throw new BrokerError("disk_full");
-        return store.noteReader(...args);
+t.test(
+  "a reader's request for event types that could not be stored is stored when it is repeated",
+  async (t) => {
+    const store = await openStore(t, testFolder(t));
+    await store.switchFeed(true);
+    let isFull = true;
+    const demand = new EventDemandWatch({
+      store: {
+        ...store,
+        async noteReader(...args) {
+          if (isFull) throw new BrokerError("disk_full");
+          return store.noteReader(...args);
+        },
       },
-    },
-    ...{ webhookTypes: async () => [], clock: Date.now, onDemand() {}, onError() {} },
-  });
-  t.teardown(() => demand.close());
-  await t.rejects(demand.note(["session.*"]));
-  isFull = false;
-  await demand.note(["session.*"]);
-  t.ok((await store.readerDemand()).session > Date.now());
-});
+      ...{ webhookTypes: async () => [], clock: Date.now, onDemand() {}, onError() {} },
+    });
+    t.teardown(() => demand.close());
+    await t.rejects(demand.note(["session.*"]));
+    isFull = false;
+    await demand.note(["session.*"]);
+    t.ok((await store.readerDemand()).session > Date.now());
+  },
+);
 
 t.test(
   "after the clock was set back, the search for offline users does not check every user in each run",

@@ -104,7 +104,7 @@ t.test("framesIn returns the complete frames of a log that was cut at any length
   t.equal(frameSize(log.subarray(0, 4), 0), undefined, "the size field is incomplete");
 });
 
-t.test("an offset is two numbers of 16 digits", async (t) => {
+t.test("the text of an offset is two numbers of 16 digits", async (t) => {
   const offset = { position: 1234, check: 0xffff_ffff };
   t.equal(formatOffset(offset), "0000000000001234_0000004294967295");
   t.strictSame(parseOffset(formatOffset(offset)), offset);

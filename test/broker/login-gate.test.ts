@@ -4,23 +4,26 @@ import { LoginGate } from "../../src/broker/login-gate.ts";
 import { LocalThrottle } from "../../src/cluster/single.ts";
 import { t } from "../support/suite.ts";
 
-t.test("an attempt whose check throws is not counted as a failed login", async (t) => {
-  const gate = new LoginGate(new LocalThrottle(() => 0), {
-    attempts: 1,
-    windowS: 60,
-  });
-  const user = { username: "u", address: "a" };
-  const broken = () => Promise.reject(new Error("store gone"));
-  await t.rejects(gate.attempt(user, broken), { message: "store gone" });
-  t.equal(await gate.attempt(user, async () => true), true);
-  t.equal(await gate.attempt(user, async () => false), false);
-  await t.rejects(
-    gate.attempt(user, async () => true),
-    {
-      code: "too_many_attempts",
-    },
-  );
-});
+t.test(
+  "a login attempt whose password check throws is not counted as a failed login",
+  async (t) => {
+    const gate = new LoginGate(new LocalThrottle(() => 0), {
+      attempts: 1,
+      windowS: 60,
+    });
+    const user = { username: "u", address: "a" };
+    const broken = () => Promise.reject(new Error("store gone"));
+    await t.rejects(gate.attempt(user, broken), { message: "store gone" });
+    t.equal(await gate.attempt(user, async () => true), true);
+    t.equal(await gate.attempt(user, async () => false), false);
+    await t.rejects(
+      gate.attempt(user, async () => true),
+      {
+        code: "too_many_attempts",
+      },
+    );
+  },
+);
 
 t.test(
   "a node with 256 running login attempts admits 256 more, one from each further network, and refuses all other attempts",

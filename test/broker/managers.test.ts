@@ -192,37 +192,43 @@ t.test("an access token is valid until it expires, and only its hash is stored",
   t.equal(await managers.authenticate(token), undefined);
 });
 
-t.test("a token cannot be checked before the accounts are loaded", async (t) => {
+t.test("an access token cannot be checked before the manager accounts are loaded", async (t) => {
   const { managers } = testManagers(ADMIN);
   const early = managers.authenticate("a".repeat(43));
   await t.rejects(early, { code: "unavailable" });
 });
 
-t.test("a string that cannot be a token is refused without reading the store", async (t) => {
-  const { managers, store } = testManagers(ADMIN);
-  await managers.start();
-  for (const token of ["", "x", "a".repeat(44), `${"a".repeat(42)}=`])
-    t.equal(await managers.authenticate(token), undefined);
-  t.equal(store.ownerReads, 0);
-  t.equal(await managers.authenticate("a".repeat(43)), undefined);
-  t.equal(store.ownerReads, 1);
-});
-
-t.test("the owner of a token is read from the store at most once in five seconds", async (t) => {
-  const { managers, store, pass } = testManagers(ADMIN);
-  await managers.start();
-  const { token } = await managers.login("admin", "right", "a");
-  await managers.authenticate(token);
-  pass(4999);
-  await managers.authenticate(token);
-  t.equal(store.ownerReads, 1);
-  pass(1);
-  await managers.authenticate(token);
-  t.equal(store.ownerReads, 2);
-});
+t.test(
+  "a string that cannot be an access token is refused without reading the store",
+  async (t) => {
+    const { managers, store } = testManagers(ADMIN);
+    await managers.start();
+    for (const token of ["", "x", "a".repeat(44), `${"a".repeat(42)}=`])
+      t.equal(await managers.authenticate(token), undefined);
+    t.equal(store.ownerReads, 0);
+    t.equal(await managers.authenticate("a".repeat(43)), undefined);
+    t.equal(store.ownerReads, 1);
+  },
+);
 
 t.test(
-  "a token is invalid immediately after logout, even if it was being read from the store",
+  "the owner of an access token is read from the store at most once in five seconds",
+  async (t) => {
+    const { managers, store, pass } = testManagers(ADMIN);
+    await managers.start();
+    const { token } = await managers.login("admin", "right", "a");
+    await managers.authenticate(token);
+    pass(4999);
+    await managers.authenticate(token);
+    t.equal(store.ownerReads, 1);
+    pass(1);
+    await managers.authenticate(token);
+    t.equal(store.ownerReads, 2);
+  },
+);
+
+t.test(
+  "an access token is invalid immediately after logout, even if it was being read from the store",
   async (t) => {
     const { managers, store } = testManagers(ADMIN);
     await managers.start();
@@ -252,7 +258,7 @@ t.test(
   },
 );
 
-t.test("a token is invalid when its account is no longer configured", async (t) => {
+t.test("an access token is invalid when its account is no longer configured", async (t) => {
   const { managers, store } = testManagers(ADMIN);
   await managers.start();
   const { token } = await managers.login("admin", "right", "a");

@@ -395,20 +395,27 @@ t.test(
   },
 );
 
-t.test("a lookup of single messages ends at its size limit, and `more` is true", async (t) => {
-  const { messages } = await startNode(t);
-  for (const clientMsgNo of ["n1", "n2", "n3"]) await messages.send(input({ clientMsgNo }));
-  const view = { uid: "alice", channel: person("bob") };
-  const find = async (clientMsgNos: readonly string[], wantedSeqs: number[]) => {
-    const query = { seqs: wantedSeqs, ids: [], clientMsgNos, maxBytes: 2 * TEXT.length };
-    const page = await messages.find(view, query);
-    return [seqs(page.messages), page.more];
-  };
-  t.same(await find(["n1"], [1, 2]), [[1, 2], false], "a message that is named twice counts once");
-  t.same(await find(["n3"], [2, 1]), [[1, 2], true]);
-  t.same(await find(["n3"], []), [[3], false]);
-  t.same(await find(["n1", "n2", "n3"], []), [[2, 3], true]);
-});
+t.test(
+  "a lookup of single messages stays within its size limit, and `more` is true if it leaves out messages",
+  async (t) => {
+    const { messages } = await startNode(t);
+    for (const clientMsgNo of ["n1", "n2", "n3"]) await messages.send(input({ clientMsgNo }));
+    const view = { uid: "alice", channel: person("bob") };
+    const find = async (clientMsgNos: readonly string[], wantedSeqs: number[]) => {
+      const query = { seqs: wantedSeqs, ids: [], clientMsgNos, maxBytes: 2 * TEXT.length };
+      const page = await messages.find(view, query);
+      return [seqs(page.messages), page.more];
+    };
+    t.same(
+      await find(["n1"], [1, 2]),
+      [[1, 2], false],
+      "a message that is named twice counts once",
+    );
+    t.same(await find(["n3"], [2, 1]), [[1, 2], true]);
+    t.same(await find(["n3"], []), [[3], false]);
+    t.same(await find(["n1", "n2", "n3"], []), [[2, 3], true]);
+  },
+);
 
 t.test("a search by clientMsgNo reads at most 64 MiB", async (t) => {
   const { messages, store } = await startNode(t);

@@ -47,15 +47,18 @@ t.test(
   },
 );
 
-t.test("for each user of a personal channel, its id is the uid of the other user", async (t) => {
-  const toBob = { channel: person("bob"), fromUid: "alice" } as Message;
-  t.same(channelSeenBy("alice", toBob), person("bob"));
-  t.same(channelSeenBy("bob", toBob), person("alice"));
-  const toGroup = { channel: group("g"), fromUid: "alice" } as Message;
-  t.same(channelSeenBy("bob", toGroup), group("g"));
-  const toSelf = { channel: person("alice"), fromUid: "alice" } as Message;
-  t.same(channelSeenBy("alice", toSelf), person("alice"));
-});
+t.test(
+  "for each user of a personal channel, the channel's id is the uid of the other user",
+  async (t) => {
+    const toBob = { channel: person("bob"), fromUid: "alice" } as Message;
+    t.same(channelSeenBy("alice", toBob), person("bob"));
+    t.same(channelSeenBy("bob", toBob), person("alice"));
+    const toGroup = { channel: group("g"), fromUid: "alice" } as Message;
+    t.same(channelSeenBy("bob", toGroup), group("g"));
+    const toSelf = { channel: person("alice"), fromUid: "alice" } as Message;
+    t.same(channelSeenBy("alice", toSelf), person("alice"));
+  },
+);
 
 t.test(
   "a message expires `expire` seconds after it was accepted, or never if `expire` is 0",
