@@ -10,7 +10,7 @@ import { GROUP, nodeOfProducer, published, RANGE, until } from "./producer.ts";
 import { ModelReader } from "./stream-model.ts";
 
 t.test(
-  "events sent after a viewer cancelled the stream are not added to it, and the calls return the state `cancelled`",
+  "events posted after a viewer cancelled the stream are not added to it, and posting them returns the state `cancelled`",
   async (t) => {
     const node = await nodeOfProducer(t);
     const { streams } = node;
@@ -49,18 +49,21 @@ t.test("cancelling a closed stream leaves it closed", async (t) => {
   matchObject(t, await node.streams.read(GROUP, "n1"), { state: "closed" });
 });
 
-t.test("cancelling needs an existing stream and a user who may send to its channel", async (t) => {
-  const node = await nodeOfProducer(t);
-  const { streams, refused, channels } = node;
-  await refused(streams.cancel("bob", group("g"), "n1"), "stream_unknown");
-  await refused(streams.cancel("bob", group("g@"), "n1"), "bad_id");
-  await refused(streams.cancel("bob", group("g"), ""), "bad_request");
-  await node.start();
-  await refused(streams.cancel("eve", group("g"), "n1"), "not_subscriber");
-  await channels.update(group("g"), { ban: true });
-  await refused(streams.cancel("bob", group("g"), "n1"), "channel_banned");
-  matchObject(t, await streams.read(GROUP, "n1"), { state: "active" });
-});
+t.test(
+  "a stream can be cancelled only if it exists and the user may send to its channel",
+  async (t) => {
+    const node = await nodeOfProducer(t);
+    const { streams, refused, channels } = node;
+    await refused(streams.cancel("bob", group("g"), "n1"), "stream_unknown");
+    await refused(streams.cancel("bob", group("g@"), "n1"), "bad_id");
+    await refused(streams.cancel("bob", group("g"), ""), "bad_request");
+    await node.start();
+    await refused(streams.cancel("eve", group("g"), "n1"), "not_subscriber");
+    await channels.update(group("g"), { ban: true });
+    await refused(streams.cancel("bob", group("g"), "n1"), "channel_banned");
+    matchObject(t, await streams.read(GROUP, "n1"), { state: "active" });
+  },
+);
 
 t.test("both users of a personal channel can read and cancel the same stream", async (t) => {
   const node = await nodeOfProducer(t);
@@ -109,7 +112,7 @@ t.test(
 );
 
 t.test(
-  "a stream that receives no further events is interrupted, keeps its text, and allows a new stream",
+  "a stream that receives no events for the idle timeout is interrupted and keeps its text, and a new stream can start",
   async (t) => {
     const node = await nodeOfProducer(t);
     await node.start();

@@ -88,17 +88,20 @@ t.test("history contains the message of a stream with its text so far", async (t
   matchObject(t, (await page())[1], { stream: { state: "closed", nextIndex: 4 } });
 });
 
-t.test("an event without a sender comes from the system, in both types of channels", async (t) => {
-  const node = await nodeOfProducer(t);
-  await node.start({ fromUid: "" });
-  await node.start({ fromUid: "", channel: person("bob") });
-  matchObject(t, published(node), [
-    { fromUid: SYSTEM_UID, key: "2:g" },
-    { fromUid: SYSTEM_UID, key: `1:${SYSTEM_UID}@bob` },
-  ]);
-  const view = { channel: person(SYSTEM_UID), uid: "bob" };
-  matchObject(t, await node.streams.read(view, "n1"), { state: "active" });
-});
+t.test(
+  "a stream started without a sender is sent by the system, in a group and in a personal channel",
+  async (t) => {
+    const node = await nodeOfProducer(t);
+    await node.start({ fromUid: "" });
+    await node.start({ fromUid: "", channel: person("bob") });
+    matchObject(t, published(node), [
+      { fromUid: SYSTEM_UID, key: "2:g" },
+      { fromUid: SYSTEM_UID, key: `1:${SYSTEM_UID}@bob` },
+    ]);
+    const view = { channel: person(SYSTEM_UID), uid: "bob" };
+    matchObject(t, await node.streams.read(view, "n1"), { state: "active" });
+  },
+);
 
 t.test(
   "an event that the state of the stream does not allow is refused with an error code for that state",
@@ -120,7 +123,7 @@ t.test(
 );
 
 t.test(
-  "a start with force ends the active stream first, and a retry of the start ends no stream",
+  "a start event with `force` cancels the active stream first, and a retry of the start event ends no stream",
   async (t) => {
     const node = await nodeOfProducer(t);
     await node.start();

@@ -85,7 +85,7 @@ t.test("100 concurrent logins with correct tokens from one network are all accep
 });
 
 t.test(
-  "a user who has already connected is recognised, however many other users log in with signed tokens",
+  "a user who has already connected logs in without waiting, however many other users log in with signed tokens",
   async (t) => {
     const { attempt, guess, release } = heldGate(MAX_PAIRS);
     await attempt("known", succeed);

@@ -182,7 +182,7 @@ t.test("a query for the online status of an invalid id is refused", async (t) =>
 });
 
 t.test(
-  "a token change, logout or ban whose notification is late ends no session that is valid by then",
+  "a token change, logout or ban whose notification is delayed ends no session that logged in validly in the meantime",
   async (t) => {
     const { store, cluster, events, directory } = await startNode(t);
     let hold: Promise<void> | undefined;
@@ -252,7 +252,7 @@ t.test(
 );
 
 t.test(
-  "a logout, a new token or a ban that could not be flushed ends the session, and the call is rejected",
+  "a logout, a new token or a ban ends the session even if it cannot be flushed to disk, and its call is rejected",
   async (t) => {
     for (const reason of ["logged_out", "token_changed", "banned"]) {
       const { fail, databaseWrites } = brittleDatabase();

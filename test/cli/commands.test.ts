@@ -181,17 +181,20 @@ t.test("without --api, the commands call the node that the environment configure
   t.match(watching, { code: 1, stderr: /^jindou: [^\n]*token[^\n]*\.\n$/i });
 });
 
-t.test("each command has a help text with its flags and an example", async (t) => {
-  const commands = Object.keys(CLIENT_COMMANDS);
-  const helps = await Promise.all(commands.map((command) => jindou(t, [command, "--help"])));
-  for (const [index, { code, stdout, stderr }] of helps.entries()) {
-    const command = commands[index];
-    t.match({ code, stderr }, { code: 0, stderr: "" });
-    t.match(stdout, new RegExp(`^Usage: jindou ${command} `));
-    const flag = command === "import" ? "from" : "api";
-    t.match(stdout, new RegExp(`\n {2}--${flag}=<url> [^]*\nExample: jindou ${command}\\b`));
-  }
-});
+t.test(
+  "each command that calls a node has a help text with its usage, its address flag and an example",
+  async (t) => {
+    const commands = Object.keys(CLIENT_COMMANDS);
+    const helps = await Promise.all(commands.map((command) => jindou(t, [command, "--help"])));
+    for (const [index, { code, stdout, stderr }] of helps.entries()) {
+      const command = commands[index];
+      t.match({ code, stderr }, { code: 0, stderr: "" });
+      t.match(stdout, new RegExp(`^Usage: jindou ${command} `));
+      const flag = command === "import" ? "from" : "api";
+      t.match(stdout, new RegExp(`\n {2}--${flag}=<url> [^]*\nExample: jindou ${command}\\b`));
+    }
+  },
+);
 
 /** Starts a server that answers each request with this status and text. */
 async function startOther(t: Test, status: number, text: string): Promise<string> {

@@ -92,32 +92,35 @@ t.test(
   },
 );
 
-t.test("the read of missed messages does not wait for all reads of unread counts", async (t) => {
-  const position = { headSeq: 2, readSeq: 0, unread: 1, deletedSeq: 0, changedAtMs: 0 };
-  const server = new ScriptedServer((operation, socket) => {
-    if (operation.kind === "connect") acknowledge(operation, socket);
-    if (operation.kind === "history") replyWithMissed(socket, operation);
-    if (operation.kind !== "conversation") return;
-    const conversation = { ...position, channel: operation.channel, last: undefined };
-    socket.reply(operation, { kind: "conversation", conversation });
-  });
-  const channels = Array.from({ length: CHANNELS }, (_, n) => group(`g${n}`));
-  const cursors = channels.map((channel) => ({ channel, lastSeq: 1 }));
-  const missed = { channel: group("missed"), lastSeq: 0 };
-  const client = connectTo(t, server, { cursors: [...cursors, missed] });
-  let counts = 0;
-  client.on("unread", () => counts++);
-  await client.ready();
-  const socket = await server.socket();
-  socket.together(() => {
-    for (const { channel } of [...cursors, missed])
-      socket.push({ kind: "message", channel, message: message(2, { channel }) });
-  });
-  await server.until("all counts", () => counts > CHANNELS);
-  const kinds = socket.received.map(({ kind }) => kind);
-  const readsBefore = kinds.slice(0, kinds.indexOf("history")).length;
-  t.ok(readsBefore < 20, `${readsBefore} requests are sent before the history request`);
-});
+t.test(
+  "missed messages are read without waiting for the unread counts of all channels",
+  async (t) => {
+    const position = { headSeq: 2, readSeq: 0, unread: 1, deletedSeq: 0, changedAtMs: 0 };
+    const server = new ScriptedServer((operation, socket) => {
+      if (operation.kind === "connect") acknowledge(operation, socket);
+      if (operation.kind === "history") replyWithMissed(socket, operation);
+      if (operation.kind !== "conversation") return;
+      const conversation = { ...position, channel: operation.channel, last: undefined };
+      socket.reply(operation, { kind: "conversation", conversation });
+    });
+    const channels = Array.from({ length: CHANNELS }, (_, n) => group(`g${n}`));
+    const cursors = channels.map((channel) => ({ channel, lastSeq: 1 }));
+    const missed = { channel: group("missed"), lastSeq: 0 };
+    const client = connectTo(t, server, { cursors: [...cursors, missed] });
+    let counts = 0;
+    client.on("unread", () => counts++);
+    await client.ready();
+    const socket = await server.socket();
+    socket.together(() => {
+      for (const { channel } of [...cursors, missed])
+        socket.push({ kind: "message", channel, message: message(2, { channel }) });
+    });
+    await server.until("all counts", () => counts > CHANNELS);
+    const kinds = socket.received.map(({ kind }) => kind);
+    const readsBefore = kinds.slice(0, kinds.indexOf("history")).length;
+    t.ok(readsBefore < 20, `${readsBefore} requests are sent before the history request`);
+  },
+);
 
 t.test(
   "after `rate_limited`, all background requests wait for the time that the server sets",
@@ -142,20 +145,23 @@ t.test(
   },
 );
 
-t.test("the pause after `rate_limited` ends when the connection ends", async (t) => {
-  const { server, socket, seen } = await start(t);
-  const request = await server.received("history", 7);
-  const refusal = { kind: "error", code: "rate_limited", message: "" } as const;
-  socket.reply(request, { ...refusal, retryAfterMs: 60_000 });
-  socket.end(1006);
-  await server.received("connect", 0, 1);
-  const channel = group("g3");
-  const next = await server.socket(1);
-  next.push({ kind: "message", channel, message: message(2, { channel }) });
-  replyWithMissed(next, await server.received("history", 0, 1));
-  await server.until("both messages are delivered", () => seen.size === 2);
-  t.same([...seen], ["g3 1", "g3 2"]);
-});
+t.test(
+  "the pause of background requests after `rate_limited` ends when the connection ends",
+  async (t) => {
+    const { server, socket, seen } = await start(t);
+    const request = await server.received("history", 7);
+    const refusal = { kind: "error", code: "rate_limited", message: "" } as const;
+    socket.reply(request, { ...refusal, retryAfterMs: 60_000 });
+    socket.end(1006);
+    await server.received("connect", 0, 1);
+    const channel = group("g3");
+    const next = await server.socket(1);
+    next.push({ kind: "message", channel, message: message(2, { channel }) });
+    replyWithMissed(next, await server.received("history", 0, 1));
+    await server.until("both messages are delivered", () => seen.size === 2);
+    t.same([...seen], ["g3 1", "g3 2"]);
+  },
+);
 
 t.test("background requests use at most half of the server's rate limit", async (t) => {
   const { server, seen, answer } = await start(t, 400);
@@ -187,7 +193,7 @@ t.test(
   },
 );
 
-t.test("a request that waits for its retry is sent only once after a reconnect", async (t) => {
+t.test("a presence watch that waits for a retry is sent only once after a reconnect", async (t) => {
   const server = new ScriptedServer((operation, socket) => {
     const isFirst = server.sockets.length === 1;
     if (operation.kind === "connect") acknowledge(operation, socket);

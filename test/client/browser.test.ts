@@ -29,7 +29,7 @@ interface PageGlobals {
 
 const world = await startWorld(t);
 
-t.test("every scenario that runs in Node also runs in a browser", async (t) => {
+t.test("every scenario of the SDK that is run in Node is also run in Chromium", async (t) => {
   const { SCENARIOS } = await import("./scenario.ts");
   t.same(NAMES, Object.keys(SCENARIOS));
 });

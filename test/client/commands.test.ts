@@ -98,19 +98,22 @@ t.test("commands wait until the app adds a handler for commands", async (t) => {
   t.same(seen, ["c1", "c2"]);
 });
 
-t.test("a failed command is retried and does not delay other commands", async (t) => {
-  const { server, client, acked, errors } = await start(t);
-  const seen: unknown[] = [];
-  client.on("command", async ({ content }) => {
-    seen.push(content?.cmd);
-    if (seen.length === 1) throw new Error("not now");
-  });
-  pushCommands(await server.socket(), 1, 2);
-  await server.until("both commands are acknowledged", () => acked().length === 2);
-  t.same(seen, ["c1", "c2", "c1"]);
-  t.same(acked(), [2, 1]);
-  t.same(errors, ["handler_failed"]);
-});
+t.test(
+  "a command whose handler fails is handled again and does not delay other commands",
+  async (t) => {
+    const { server, client, acked, errors } = await start(t);
+    const seen: unknown[] = [];
+    client.on("command", async ({ content }) => {
+      seen.push(content?.cmd);
+      if (seen.length === 1) throw new Error("not now");
+    });
+    pushCommands(await server.socket(), 1, 2);
+    await server.until("both commands are acknowledged", () => acked().length === 2);
+    t.same(seen, ["c1", "c2", "c1"]);
+    t.same(acked(), [2, 1]);
+    t.same(errors, ["handler_failed"]);
+  },
+);
 
 t.test(
   "a command that is delivered again after a lost acknowledgement is acknowledged but not handled again",
@@ -143,7 +146,7 @@ t.test("a command without an inbox position is handled and not acknowledged", as
 });
 
 t.test(
-  "an acknowledgement that is refused temporarily is sent again without an error event",
+  "the acknowledgement of a command is sent again without an error event if it is refused temporarily",
   async (t) => {
     const fixture = await start(t, { refusals: 2 });
     const { server, client, errors } = fixture;

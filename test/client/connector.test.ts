@@ -400,7 +400,7 @@ t.test("a token function that fails, hangs or returns a non-string is called aga
 });
 
 t.test(
-  "unknown frames are ignored, and frames that cannot be decoded end the connection",
+  "unknown frames and MESSAGEs without a channel are ignored, and frames that cannot be decoded end the connection",
   async (t) => {
     const server = new ScriptedServer();
     const client = connectTo(t, server);
@@ -458,7 +458,7 @@ t.test("an invalid address closes the client with an error event", async (t) => 
   t.same(errors, ["bad_option"]);
 });
 
-t.test("options that are undefined get their defaults", async (t) => {
+t.test("timeouts that are `undefined` get their defaults", async (t) => {
   const server = new ScriptedServer();
   const timeouts = { connectMs: undefined, requestMs: undefined };
   const client = connectTo(t, server, { timeouts } as object);
@@ -466,7 +466,7 @@ t.test("options that are undefined get their defaults", async (t) => {
   t.equal(client.status, "online");
 });
 
-t.test("invalid options throw before a connection is opened", async (t) => {
+t.test("`connect` throws a JindouError if an option is invalid", async (t) => {
   const url = "wss://host";
   const wrong = [
     { url: "host", uid: "a" },

@@ -99,7 +99,7 @@ t.test(
 );
 
 t.test(
-  "new messages are delivered once when they are read from history before the resumed range arrives",
+  "new messages are delivered once if the client reads them from history before the resume pushes them",
   async (t) => {
     const position = { lastSeq: 5, lastId: 1005 };
     const { server, seen, send, socket, until } = await start(t, position, 3);

@@ -105,7 +105,7 @@ t.test(
 );
 
 t.test(
-  "messages that wait while offline are sent in order, and unacknowledged messages are sent again with the same clientMsgNo",
+  "messages that wait while the client is offline are sent in the order of their calls, and an unacknowledged message is sent again with the same clientMsgNo",
   async (t) => {
     const server = new ScriptedServer(handlingSends(() => undefined));
     const client = connectTo(t, server);
@@ -128,7 +128,7 @@ t.test(
 );
 
 t.test(
-  "a message is sent again with the same bytes after a lost connection, even if the token or the app's content has changed",
+  "a message is sent again with the same bytes after a lost connection, even if the token or the app's content object has changed",
   async (t) => {
     const server = new ScriptedServer(handlingSends(() => undefined));
     let tokens = 0;
@@ -185,7 +185,7 @@ t.test(
 );
 
 t.test(
-  "a message that is refused temporarily is sent again before later messages, and a message that is refused permanently is rejected",
+  "a message that is refused temporarily is sent again before later messages of its channel, and a message that is refused permanently is rejected",
   async (t) => {
     const refusals: ErrorCode[] = ["overloaded", "rate_limited", "send_banned"];
     const server = new ScriptedServer(
@@ -232,7 +232,7 @@ t.test(
 );
 
 t.test(
-  "a message that is not acknowledged within `sendMs` is rejected, and later messages keep their order",
+  "a message that is not acknowledged within `sendMs` is rejected, and a later message of its channel is still sent",
   async (t) => {
     const server = new ScriptedServer(handlingSends(() => undefined));
     const client = connectTo(t, server, { timeouts: { sendMs: 500 } });
@@ -325,7 +325,7 @@ async function trial(t: Test, seed: number): Promise<void> {
   await client.close();
 }
 
-t.test("the pause after a refused message ends when the connection ends", async (t) => {
+t.test("the pause before a refused message is sent again ends with the connection", async (t) => {
   for (const code of ["rate_limited", "overloaded"] as const) {
     const server = new ScriptedServer(
       handlingSends((send, socket) => {
@@ -369,15 +369,18 @@ function countInFlight() {
   return { server, counts, answer };
 }
 
-t.test("a message that timed out in flight delays the next message of its channel", async (t) => {
-  const { server, counts } = countInFlight();
-  const client = connectTo(t, server, { timeouts: { sendMs: 30 } });
-  await client.ready();
-  await t.rejects(client.send(TEAM, "timed out"), { code: "timeout" });
-  client.send(TEAM, "second").catch(() => undefined); // never answered
-  t.equal(server.sockets[0]?.all("send").length, 1);
-  t.equal(counts.most, 1, "the next message waits for the answer to the first");
-});
+t.test(
+  "the next message of a channel is not sent while a message that timed out is still unanswered",
+  async (t) => {
+    const { server, counts } = countInFlight();
+    const client = connectTo(t, server, { timeouts: { sendMs: 30 } });
+    await client.ready();
+    await t.rejects(client.send(TEAM, "timed out"), { code: "timeout" });
+    client.send(TEAM, "second").catch(() => undefined); // never answered
+    t.equal(server.sockets[0]?.all("send").length, 1);
+    t.equal(counts.most, 1, "the next message waits for the answer to the first");
+  },
+);
 
 t.test("a channel has at most one message in flight, even after a refusal", async (t) => {
   const { server, counts, answer } = countInFlight();

@@ -13,7 +13,7 @@ await registerTalkers(broker);
 const url = `ws://127.0.0.1:${broker.clientPort}`;
 
 t.test(
-  "text is sent and read without TextEncoder, TextDecoder, crypto and performance",
+  "the CommonJS build of the SDK sends and reads text without TextEncoder, TextDecoder, crypto and performance",
   async (t) => {
     const program = `
 for (const name of ["TextEncoder", "TextDecoder", "crypto", "performance"])
@@ -39,29 +39,32 @@ try {
   t.match(output, /TextDecoder/);
 });
 
-t.test("a Node.js bundle of the SDK finds `ws`, as a module and as CommonJS", async (t) => {
-  for (const format of ["cjs", "esm"] as const)
-    for (const syntax of ["import", "require"]) {
-      const load =
-        syntax === "import"
-          ? `import { connect, group } from "${CLIENT_PACKAGE}/index.js";`
-          : `const { connect, group } = require("${CLIENT_PACKAGE}/index.cjs");`;
-      if (format === "esm" && syntax === "require") continue; // such a bundle cannot load `net`
-      const { outputFiles } = await build({
-        stdin: { contents: `${load}\n(async () => {${TALK}})();`, resolveDir: CLIENT_PACKAGE },
-        bundle: true,
-        platform: "node",
-        target: "node20",
-        format,
-        write: false,
-        ...(format === "esm" && { banner: { js: REQUIRE } }),
-      });
-      const name = format === "esm" ? "bundle.mjs" : "bundle.cjs";
-      const { output, errors } = await run(t, name, outputFiles[0]?.text ?? "", [url]);
-      t.equal(errors, "");
-      t.equal(output, "works\n", join(format, syntax));
-    }
-});
+t.test(
+  "a bundle of the SDK for Node.js finds `ws`, both as an ES module and as CommonJS",
+  async (t) => {
+    for (const format of ["cjs", "esm"] as const)
+      for (const syntax of ["import", "require"]) {
+        const load =
+          syntax === "import"
+            ? `import { connect, group } from "${CLIENT_PACKAGE}/index.js";`
+            : `const { connect, group } = require("${CLIENT_PACKAGE}/index.cjs");`;
+        if (format === "esm" && syntax === "require") continue; // such a bundle cannot load `net`
+        const { outputFiles } = await build({
+          stdin: { contents: `${load}\n(async () => {${TALK}})();`, resolveDir: CLIENT_PACKAGE },
+          bundle: true,
+          platform: "node",
+          target: "node20",
+          format,
+          write: false,
+          ...(format === "esm" && { banner: { js: REQUIRE } }),
+        });
+        const name = format === "esm" ? "bundle.mjs" : "bundle.cjs";
+        const { output, errors } = await run(t, name, outputFiles[0]?.text ?? "", [url]);
+        t.equal(errors, "");
+        t.equal(output, "works\n", join(format, syntax));
+      }
+  },
+);
 
 /** Banner with which an ES module for Node.js can contain packages in CommonJS. */
 const REQUIRE =

@@ -56,26 +56,29 @@ function recorder(): {
   };
 }
 
-t.test("a watch reports the current presence of each user, then each change once", async (t) => {
-  const { server, client, online, watched } = await start(t);
-  online.add("bob");
-  const watch = recorder();
-  const changes = recorder();
-  client.on("presence", changes.handler);
-  client.watchPresence(["ann", "bob"], watch.handler);
-  await server.until("the current presence is reported", () => watch.seen.length === 2);
-  const socket = await server.socket();
-  socket.push({ kind: "presence", presence: [presenceOf("ann", true)] });
-  socket.push({
-    kind: "presence",
-    presence: [presenceOf("ann", true), presenceOf("eve", true)],
-  });
-  socket.push({ kind: "presence", presence: [presenceOf("bob", false)] });
-  await server.until("the changes are reported", () => watch.seen.length === 4);
-  t.same(watch.seen, ["ann off", "bob on", "ann on", "bob off"]);
-  t.same(changes.seen, ["ann on", "bob off"]);
-  t.same(watched(), [["ann", "bob"]]);
-});
+t.test(
+  "a presence watch reports the current presence of each user, then each change once",
+  async (t) => {
+    const { server, client, online, watched } = await start(t);
+    online.add("bob");
+    const watch = recorder();
+    const changes = recorder();
+    client.on("presence", changes.handler);
+    client.watchPresence(["ann", "bob"], watch.handler);
+    await server.until("the current presence is reported", () => watch.seen.length === 2);
+    const socket = await server.socket();
+    socket.push({ kind: "presence", presence: [presenceOf("ann", true)] });
+    socket.push({
+      kind: "presence",
+      presence: [presenceOf("ann", true), presenceOf("eve", true)],
+    });
+    socket.push({ kind: "presence", presence: [presenceOf("bob", false)] });
+    await server.until("the changes are reported", () => watch.seen.length === 4);
+    t.same(watch.seen, ["ann off", "bob on", "ann on", "bob off"]);
+    t.same(changes.seen, ["ann on", "bob off"]);
+    t.same(watched(), [["ann", "bob"]]);
+  },
+);
 
 t.test(
   "the client sends the uids of all presence watches as one list, at most once per turn of the event loop",
@@ -100,7 +103,7 @@ t.test(
 );
 
 t.test(
-  "watches continue after a reconnect and report the changes that occurred while the client was offline",
+  "presence watches continue after a reconnect and report the changes that occurred while the client was offline",
   async (t) => {
     const { server, client, online, watched } = await start(t);
     const watch = recorder();
@@ -115,7 +118,7 @@ t.test(
 );
 
 t.test(
-  "a presence push that follows the reply to a watch is reported, even if both arrive in the same turn",
+  "a presence push that follows the reply to a watch is reported, even if both arrive in the same turn of the event loop",
   async (t) => {
     const server = new ScriptedServer((operation, socket) => {
       if (operation.kind === "connect") acknowledge(operation, socket);
@@ -135,16 +138,19 @@ t.test(
   },
 );
 
-t.test("watching more than 200 users, or an invalid uid, throws at once", async (t) => {
-  const { client } = await start(t);
-  const uids = Array.from({ length: 200 }, (_, n) => `u${n}`);
-  const stop = client.watchPresence(uids, () => undefined);
-  t.throws(() => client.watchPresence(["further"], () => undefined), {
-    code: "too_large",
-  });
-  t.throws(() => client.watchPresence(["a#b"], () => undefined), {
-    code: "bad_id",
-  });
-  stop();
-  client.watchPresence(["further"], () => undefined);
-});
+t.test(
+  "`watchPresence` throws at once for more than 200 users in total, or for an invalid uid",
+  async (t) => {
+    const { client } = await start(t);
+    const uids = Array.from({ length: 200 }, (_, n) => `u${n}`);
+    const stop = client.watchPresence(uids, () => undefined);
+    t.throws(() => client.watchPresence(["further"], () => undefined), {
+      code: "too_large",
+    });
+    t.throws(() => client.watchPresence(["a#b"], () => undefined), {
+      code: "bad_id",
+    });
+    stop();
+    client.watchPresence(["further"], () => undefined);
+  },
+);

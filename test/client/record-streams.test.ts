@@ -130,25 +130,28 @@ t.test("a stream whose clientMsgNo has a lone surrogate is refused", async (t) =
   await t.rejects(stream.finished, { code: "bad_request" });
 });
 
-t.test("a waiting iterator ends when stopped, and rejects when the client closes", async (t) => {
-  const client = clientOf(t);
-  const errors: JindouError[] = [];
-  client.on("error", (error) => errors.push(error));
-  const path = await create("waiting");
-  const records = client.stream(path).records();
-  const waiting = records.next();
-  await records.return?.();
-  t.same(await waiting, { done: true, value: undefined });
-  t.same(errors, [], "a stop is not reported as an error");
-  const begun = client.stream(await create("begun", "[0,1]")).records();
-  t.match(await begun.next(), { value: { data: 0 } });
-  const open = client.stream(path);
-  const closed = t.rejects(open.records().next(), { code: "closed" });
-  await client.close();
-  await closed;
-  await t.rejects(begun.next(), { code: "closed" }, "nothing is delivered after the close");
-  await t.rejects(open.append(1), { code: "closed" });
-});
+t.test(
+  "a waiting iterator of records ends when it is stopped, and rejects when the client closes",
+  async (t) => {
+    const client = clientOf(t);
+    const errors: JindouError[] = [];
+    client.on("error", (error) => errors.push(error));
+    const path = await create("waiting");
+    const records = client.stream(path).records();
+    const waiting = records.next();
+    await records.return?.();
+    t.same(await waiting, { done: true, value: undefined });
+    t.same(errors, [], "a stop is not reported as an error");
+    const begun = client.stream(await create("begun", "[0,1]")).records();
+    t.match(await begun.next(), { value: { data: 0 } });
+    const open = client.stream(path);
+    const closed = t.rejects(open.records().next(), { code: "closed" });
+    await client.close();
+    await closed;
+    await t.rejects(begun.next(), { code: "closed" }, "nothing is delivered after the close");
+    await t.rejects(open.append(1), { code: "closed" });
+  },
+);
 
 t.test("a closed client makes no further request for a stream that it opened", async (t) => {
   let calls = 0;
@@ -168,7 +171,7 @@ t.test("a closed client makes no further request for a stream that it opened", a
   t.equal(calls, 1);
 });
 
-t.test("a reader or a client that is closed in an `error` handler ends at once", async (t) => {
+t.test("a reader ends at once if it or its client is closed in an `error` handler", async (t) => {
   const server = createServer(({ url = "" }, response) => {
     if (url.startsWith("/v1/stream/")) response.writeHead(503).end();
   });
@@ -277,27 +280,30 @@ async function makesPauses(
   t.ok(tookMs >= SEVEN_PAUSES_MS, `${name}: ${count} requests took ${Math.round(tookMs)} ms`);
 }
 
-t.test("the pauses grow between live calls that return no new record", async (t) => {
-  const answers: Readonly<Record<string, Answer>> = {
-    "an empty reply": (response) => response.end(),
-    "only comments": (response) => response.end(":\n\n:\n\n"),
-    "a page of a proxy": (response) => response.end("<html>\n\n</html>\n\n"),
-    "no position": (response) => response.end("event: data\ndata:[1]\n\n"),
-    "the same position": (response) => response.end(CONTROL),
-    "the same records": (response) => response.end(`event: data\ndata:[1]\n\n${CONTROL}`),
-  };
-  await Promise.all([
-    ...Object.entries(answers).map(([name, later]) => makesPauses(t, { name, later })),
-    makesPauses(t, {
-      name: "a server that does not know another server's offset",
-      later: (response) => response.writeHead(410).end(LOST),
-      count: 15,
-    }),
-  ]);
-});
+t.test(
+  "the pauses between a reader's requests grow while the replies contain no new record",
+  async (t) => {
+    const answers: Readonly<Record<string, Answer>> = {
+      "an empty reply": (response) => response.end(),
+      "only comments": (response) => response.end(":\n\n:\n\n"),
+      "a page of a proxy": (response) => response.end("<html>\n\n</html>\n\n"),
+      "no position": (response) => response.end("event: data\ndata:[1]\n\n"),
+      "the same position": (response) => response.end(CONTROL),
+      "the same records": (response) => response.end(`event: data\ndata:[1]\n\n${CONTROL}`),
+    };
+    await Promise.all([
+      ...Object.entries(answers).map(([name, later]) => makesPauses(t, { name, later })),
+      makesPauses(t, {
+        name: "a server that does not know another server's offset",
+        later: (response) => response.writeHead(410).end(LOST),
+        count: 15,
+      }),
+    ]);
+  },
+);
 
 t.test(
-  "an append whose reply is lost is repeated only if it has a producer, and is stored once",
+  "an append whose reply is lost is repeated only if the stream was opened with a producer, and is stored once",
   async (t) => {
     const client = clientOf(t, await startLossyProxy(t, 3));
     const path = await create("lossy");
@@ -313,7 +319,7 @@ t.test(
 );
 
 t.test(
-  "a first append whose reply is lost is not stored again under a newer producer's epoch",
+  "a producer's first append whose reply is lost is not stored again after a newer producer has appended",
   async (t) => {
     const path = await create("overtaken");
     const text = async () => (await fetch(`${api}/v1/stream/records/overtaken`)).text();
@@ -351,17 +357,20 @@ t.test("a producer continues after its stream was deleted and created again", as
   t.equal(text, "[2,3]");
 });
 
-t.test("a producer is refused after another producer with the same name was opened", async (t) => {
-  const client = clientOf(t);
-  const path = await create("fenced");
-  const early = client.stream(path, { producer: "p" });
-  await early.append(0);
-  const late = client.stream(path, { producer: "p" });
-  await late.append(1);
-  await t.rejects(early.append(2), { code: "producer_fenced", retry: false });
-  await late.append(3);
-  t.equal(await (await fetch(`${api}/v1/stream/records/fenced`)).text(), "[0,1,3]");
-});
+t.test(
+  "an append of a producer is refused after another producer with the same name has appended",
+  async (t) => {
+    const client = clientOf(t);
+    const path = await create("fenced");
+    const early = client.stream(path, { producer: "p" });
+    await early.append(0);
+    const late = client.stream(path, { producer: "p" });
+    await late.append(1);
+    await t.rejects(early.append(2), { code: "producer_fenced", retry: false });
+    await late.append(3);
+    t.equal(await (await fetch(`${api}/v1/stream/records/fenced`)).text(), "[0,1,3]");
+  },
+);
 
 t.test(
   "an append is rejected as `producer_fenced`, and not repeated, if a proxy has removed the epoch from the reply",

@@ -39,23 +39,26 @@ class ErrorOnlySocket implements SocketLike {
 
 const LONG_CONNECT = { connectMs: 600_000 };
 
-t.test("an error event without a close event ends a connection attempt at once", async (t) => {
-  const server = new ScriptedServer();
-  let failures = 3;
-  const webSocket = new Proxy(server.webSocket, {
-    construct: (real, [url, protocols]) =>
-      failures-- > 0 ? new ErrorOnlySocket() : new real(url, protocols),
-  });
-  const client = connectTo(t, server, { webSocket, timeouts: LONG_CONNECT });
-  const errors: JindouError[] = [];
-  client.on("error", (error) => errors.push(error));
-  await client.ready();
-  t.equal(errors.length, 3);
-  t.match(errors[0], {
-    code: "connection_lost",
-    message: /ws:\/\/nowhere \(non-101 status code\)/,
-  });
-});
+t.test(
+  "a WebSocket's error event without a close event ends a connection attempt at once",
+  async (t) => {
+    const server = new ScriptedServer();
+    let failures = 3;
+    const webSocket = new Proxy(server.webSocket, {
+      construct: (real, [url, protocols]) =>
+        failures-- > 0 ? new ErrorOnlySocket() : new real(url, protocols),
+    });
+    const client = connectTo(t, server, { webSocket, timeouts: LONG_CONNECT });
+    const errors: JindouError[] = [];
+    client.on("error", (error) => errors.push(error));
+    await client.ready();
+    t.equal(errors.length, 3);
+    t.match(errors[0], {
+      code: "connection_lost",
+      message: /ws:\/\/nowhere \(non-101 status code\)/,
+    });
+  },
+);
 
 t.test("the platform's own WebSocket reports a refused connection at once", async (t) => {
   const { WebSocket: platformClass } = globalThis as { WebSocket?: SocketConstructor };
@@ -106,19 +109,22 @@ client.on("error", () => {
 });
 `;
 
-t.test("after `close`, a silent server keeps neither sockets nor the process alive", async (t) => {
-  const { port, sockets, opened } = await startSilentServer(t);
-  for (const [name, head] of [
-    ["attempts.mjs", `import { connect } from "${PACKAGE}index.js";`],
-    ["attempts.cjs", `const { connect } = require("${PACKAGE}index.cjs");`],
-  ] as const) {
-    const { output, exitCode } = await run(t, name, head + ATTEMPTS, [`ws://127.0.0.1:${port}`]);
-    t.equal(output, "closed\n", name);
-    t.equal(exitCode, 0);
-  }
-  t.equal(opened(), 6);
-  while (sockets.size > 0) await new Promise((resolve) => setTimeout(resolve, 5));
-});
+t.test(
+  "after `close`, a silent server keeps neither the client's sockets nor the process alive",
+  async (t) => {
+    const { port, sockets, opened } = await startSilentServer(t);
+    for (const [name, head] of [
+      ["attempts.mjs", `import { connect } from "${PACKAGE}index.js";`],
+      ["attempts.cjs", `const { connect } = require("${PACKAGE}index.cjs");`],
+    ] as const) {
+      const { output, exitCode } = await run(t, name, head + ATTEMPTS, [`ws://127.0.0.1:${port}`]);
+      t.equal(output, "closed\n", name);
+      t.equal(exitCode, 0);
+    }
+    t.equal(opened(), 6);
+    while (sockets.size > 0) await new Promise((resolve) => setTimeout(resolve, 5));
+  },
+);
 
 t.test(
   "the error for a connection to the API's port says that the port is not for clients",

@@ -154,7 +154,7 @@ t.test("merged content that overlaps received text adds only its new part", asyn
 });
 
 t.test(
-  "a snapshot is requested after a gap, later events wait for it, and older snapshots are ignored",
+  "after a gap in a stream's events, its snapshot is requested, later events wait for the reply, and older snapshots are ignored",
   async (t) => {
     const fixture = await start(t);
     const { socket, server } = fixture;
@@ -240,16 +240,19 @@ t.test(
   },
 );
 
-t.test("reading a stream that can no longer be followed rejects with the reason", async (t) => {
-  const fixture = await start(t, () => "not_in_channel");
-  fixture.socket.push(snapshot(2));
-  const stream = await firstStream(fixture);
-  const reading = t.rejects(read(stream), { code: "not_in_channel" });
-  fixture.socket.push(eventPush(SAMPLE.at(5)));
-  await reading;
-  await t.rejects(stream.finished, { code: "not_in_channel" });
-  t.equal(stream.snapshot().text, SAMPLE.text(2), "the received text stays");
-});
+t.test(
+  "a reader of a stream rejects with the reason if the user has lost access to the channel",
+  async (t) => {
+    const fixture = await start(t, () => "not_in_channel");
+    fixture.socket.push(snapshot(2));
+    const stream = await firstStream(fixture);
+    const reading = t.rejects(read(stream), { code: "not_in_channel" });
+    fixture.socket.push(eventPush(SAMPLE.at(5)));
+    await reading;
+    await t.rejects(stream.finished, { code: "not_in_channel" });
+    t.equal(stream.snapshot().text, SAMPLE.text(2), "the received text stays");
+  },
+);
 
 /** Advances the timers, and waits until all replies have arrived. */
 async function advance(seconds: number): Promise<void> {
@@ -319,7 +322,7 @@ t.test("closing the client rejects the readers of its open streams", async (t) =
 });
 
 t.test(
-  "history returns an ended stream with its text, and no stream event is emitted",
+  "history returns an ended stream with the state `closed`, and no stream event is emitted",
   async (t) => {
     const fixture = await start(t);
     const { client, server, socket } = fixture;

@@ -95,23 +95,26 @@ t.test("a message that may have ended a connection is resent alone, after a pong
   ]);
 });
 
-t.test("a message that may have ended a connection is resent after a refused ping", async (t) => {
-  const server = new ScriptedServer((operation, socket) => {
-    if (operation.kind === "connect") acknowledge(operation, socket);
-    if (operation.kind === "ping")
-      socket.reply(operation, {
-        ...({ kind: "error", code: "rate_limited", message: "" } as const),
-        retryAfterMs: 10,
-      });
-    if (operation.kind !== "send") return;
-    const { clientMsgNo } = operation;
-    if (server.sockets.length === 1) socket.end(1006);
-    else socket.reply(operation, { kind: "sendack", messageId: 1, messageSeq: 1, clientMsgNo });
-  });
-  const client = connectTo(t, server, { timeouts: { sendMs: 10_000 } });
-  t.equal((await client.send(TEAM, "x")).messageSeq, 1);
-  t.equal(server.sockets.length, 2, "the client keeps the connection that refused its ping");
-});
+t.test(
+  "a message that may have ended a connection is resent even if the server refuses the ping before it",
+  async (t) => {
+    const server = new ScriptedServer((operation, socket) => {
+      if (operation.kind === "connect") acknowledge(operation, socket);
+      if (operation.kind === "ping")
+        socket.reply(operation, {
+          ...({ kind: "error", code: "rate_limited", message: "" } as const),
+          retryAfterMs: 10,
+        });
+      if (operation.kind !== "send") return;
+      const { clientMsgNo } = operation;
+      if (server.sockets.length === 1) socket.end(1006);
+      else socket.reply(operation, { kind: "sendack", messageId: 1, messageSeq: 1, clientMsgNo });
+    });
+    const client = connectTo(t, server, { timeouts: { sendMs: 10_000 } });
+    t.equal((await client.send(TEAM, "x")).messageSeq, 1);
+    t.equal(server.sockets.length, 2, "the client keeps the connection that refused its ping");
+  },
+);
 
 t.test(
   "a message is sent again without a ping if the close code cannot be caused by the message",

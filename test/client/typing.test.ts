@@ -72,7 +72,7 @@ async function start(t: Test): Promise<Fixture> {
   };
 }
 
-t.test("typing sends an event at most every 3 seconds in each channel", async (t) => {
+t.test("`client.typing` sends at most one event every 3 seconds in each channel", async (t) => {
   const { client, sent, pass } = await start(t);
   for (let key = 0; key < 10; key++) client.typing(LOBBY);
   client.typing(person("ben"));
@@ -143,25 +143,28 @@ t.test("events of the user's other devices do not count as typing", async (t) =>
   t.same(changes, []);
 });
 
-t.test("emit rejects while the client is not online, and an event is not sent again", async (t) => {
-  const server = new ScriptedServer((operation, socket) => {
-    if (operation.kind === "connect") acknowledge(operation, socket);
-  });
-  const client = connectTo(t, server);
-  client.typing(LOBBY);
-  t.equal(await codeOfEmit(client), "connection_lost", "before the session is open");
-  await client.ready();
-  const emitted = codeOfEmit(client);
-  await server.received("emit");
-  server.sockets[0]?.end(1006);
-  t.equal(await emitted, "connection_lost");
-  await server.socket(1);
-  await client.ready();
-  const [second] = [server.sockets[1]];
-  client.typing(LOBBY);
-  await server.received("emit", 0, 1);
-  t.equal(second?.all("emit").length, 1, "only the new event is sent");
-});
+t.test(
+  "`client.emit` rejects while the client is not online, and an event without a reply is not sent again",
+  async (t) => {
+    const server = new ScriptedServer((operation, socket) => {
+      if (operation.kind === "connect") acknowledge(operation, socket);
+    });
+    const client = connectTo(t, server);
+    client.typing(LOBBY);
+    t.equal(await codeOfEmit(client), "connection_lost", "before the session is open");
+    await client.ready();
+    const emitted = codeOfEmit(client);
+    await server.received("emit");
+    server.sockets[0]?.end(1006);
+    t.equal(await emitted, "connection_lost");
+    await server.socket(1);
+    await client.ready();
+    const [second] = [server.sockets[1]];
+    client.typing(LOBBY);
+    await server.received("emit", 0, 1);
+    t.equal(second?.all("emit").length, 1, "only the new event is sent");
+  },
+);
 
 async function codeOfEmit(client: Client): Promise<string> {
   try {

@@ -56,7 +56,7 @@ const newGroup = (broker: Broker, id: string, subscribers: readonly string[], fi
   broker.call("/channel", { channel_id: id, channel_type: 2, subscribers, ...fields });
 
 t.test(
-  "the unread count is updated by each message with a red dot and by each change to a conversation",
+  "the unread count is updated by each stored message with a red dot and by each change to a conversation",
   async (t) => {
     const broker = await startBroker(t);
     await newGroup(broker, "lobby", ["ann", "ben"]);
@@ -95,7 +95,7 @@ t.test(
 );
 
 t.test(
-  "messages of a large group are not counted, and the client reads the conversation only once",
+  "messages of a large group are not counted, and its unread count is reported only once, as 0",
   async (t) => {
     const broker = await startBroker(t);
     await newGroup(broker, "crowd", ["ann", "ben"], { large: 1 });
@@ -199,7 +199,7 @@ t.test("a markRead delayed by a lost connection does not undo a newer change", a
   t.equal((await client.markRead(lobby, 2)).readSeq, 2, "an online client moves it back");
 });
 
-t.test("a setUnread with 0 does not replace a later change", async (t) => {
+t.test("a setUnread with 0 does not undo a setUnread that is called after it", async (t) => {
   const { broker, lobby } = await startLobby(t);
   const { client } = await loginTo(t, broker, "ben");
   await Promise.all([client.setUnread(lobby, 0), client.setUnread(lobby, 3)]);
@@ -217,7 +217,7 @@ const FIRST_SEED = Number(process.env.JINDOU_TEST_SEED ?? Date.now() % 1_000_000
 
 for (let seed = FIRST_SEED; seed < FIRST_SEED + volume(80); seed++)
   t.test(
-    `the counts are correct after random changes and lost connections, seed ${seed}`,
+    `the unread counts are correct after random changes and lost connections, seed ${seed}`,
     async (t) => {
       const broker = await startBroker(t);
       const ids = ["a", "b", "c"];
@@ -335,34 +335,40 @@ async function scriptedBadge(t: Test, missedSeq = 0) {
   };
 }
 
-t.test("a conversation is read again if the reply is older than a pushed message", async (t) => {
-  const { server, push, answer, sees } = await scriptedBadge(t);
-  push(2);
-  push(3); // after the state was read, and before the reply
-  await answer(0, stateOf(2, 1));
-  await answer(1, stateOf(3, 2));
-  await sees(2);
-  t.equal(server.sockets[0]?.all("conversation").length, 2);
-});
+t.test(
+  "a conversation is requested again if the reply is older than a pushed message",
+  async (t) => {
+    const { server, push, answer, sees } = await scriptedBadge(t);
+    push(2);
+    push(3); // after the state was read, and before the reply
+    await answer(0, stateOf(2, 1));
+    await answer(1, stateOf(3, 2));
+    await sees(2);
+    t.equal(server.sockets[0]?.all("conversation").length, 2);
+  },
+);
 
-t.test("a markRead delayed only by the rate limit may still move the position back", async (t) => {
-  const server = new ScriptedServer();
-  const client = connectTo(t, server);
-  await client.ready();
-  const socket = await server.socket();
-  void client.conversation(TEAM).catch(() => undefined);
-  const refused = await server.received("conversation");
-  const refusal = { code: "rate_limited", message: "", retryAfterMs: 50 } as const;
-  socket.reply(refused, { kind: "error", ...refusal });
-  await new Promise(setImmediate);
-  await new Promise(setImmediate);
-  void client.markRead(TEAM, 2).catch(() => undefined);
-  t.equal(socket.all("conversation").length, 1, "the call waits");
-  const { change } = await server.received("conversation", 2);
-  t.same(change, { kind: "read", seq: 2 });
-});
+t.test(
+  "a markRead delayed only by the rate limit may still move the read position back",
+  async (t) => {
+    const server = new ScriptedServer();
+    const client = connectTo(t, server);
+    await client.ready();
+    const socket = await server.socket();
+    void client.conversation(TEAM).catch(() => undefined);
+    const refused = await server.received("conversation");
+    const refusal = { code: "rate_limited", message: "", retryAfterMs: 50 } as const;
+    socket.reply(refused, { kind: "error", ...refusal });
+    await new Promise(setImmediate);
+    await new Promise(setImmediate);
+    void client.markRead(TEAM, 2).catch(() => undefined);
+    t.equal(socket.all("conversation").length, 1, "the call waits");
+    const { change } = await server.received("conversation", 2);
+    t.same(change, { kind: "read", seq: 2 });
+  },
+);
 
-t.test("a conversation is read only after a handler for `unread` is added", async (t) => {
+t.test("a conversation is requested only after a handler for `unread` is added", async (t) => {
   const server = new ScriptedServer();
   const client = connectTo(t, server);
   await client.ready();
@@ -393,15 +399,18 @@ t.test("a missed message is not counted after its conversation was deleted", asy
   await sees(0, 1);
 });
 
-t.test("a conversation whose first read was lost is read again after the reconnect", async (t) => {
-  const { server, push, answer, sees } = await scriptedBadge(t, 1);
-  push(1);
-  await server.received("conversation");
-  server.sockets[0]?.end(1006);
-  await answer(0, stateOf(1, 1), 1); // the conversation is not in the list of changes
-  push(2);
-  await sees(1, 2);
-});
+t.test(
+  "a conversation whose first request was lost is requested again after the reconnect",
+  async (t) => {
+    const { server, push, answer, sees } = await scriptedBadge(t, 1);
+    push(1);
+    await server.received("conversation");
+    server.sockets[0]?.end(1006);
+    await answer(0, stateOf(1, 1), 1); // the conversation is not in the list of changes
+    push(2);
+    await sees(1, 2);
+  },
+);
 
 t.test(
   "messages earlier than one of the user's own messages are not counted, even if its SENDACK is late",
@@ -422,7 +431,7 @@ t.test(
 );
 
 t.test(
-  "if a pushed state has the same time as the client's state, the conversation is read again before the count changes",
+  "if a pushed state has the same time as the client's state, the conversation is requested again before the count changes",
   async (t) => {
     const { server, push, answer, sees } = await scriptedBadge(t);
     push(2);
@@ -442,20 +451,23 @@ t.test(
   },
 );
 
-t.test("a change that arrives in the same packet as the reply to a read is not lost", async (t) => {
-  const { server, push, answer, sees } = await scriptedBadge(t);
-  push(2);
-  const request = await server.received("conversation");
-  const socket = await server.socket();
-  socket.together(() => {
-    socket.reply(request, { kind: "conversation", conversation: stateOf(2, 2) });
-    push(3);
-    // the user's phone has read message 2 before message 3 was sent
-    socket.push({ kind: "conversation", change: "read", conversation: stateOf(2, 0) });
-  });
-  await answer(1, stateOf(3, 1));
-  await sees(2, 3, 1);
-});
+t.test(
+  "a change that arrives in the same packet as the reply to a request for its conversation is not lost",
+  async (t) => {
+    const { server, push, answer, sees } = await scriptedBadge(t);
+    push(2);
+    const request = await server.received("conversation");
+    const socket = await server.socket();
+    socket.together(() => {
+      socket.reply(request, { kind: "conversation", conversation: stateOf(2, 2) });
+      push(3);
+      // the user's phone has read message 2 before message 3 was sent
+      socket.push({ kind: "conversation", change: "read", conversation: stateOf(2, 0) });
+    });
+    await answer(1, stateOf(3, 1));
+    await sees(2, 3, 1);
+  },
+);
 
 t.test("a refused list of conversation changes is requested again after a reconnect", async (t) => {
   const startMs = Date.UTC(2030, 0, 1);

@@ -44,7 +44,7 @@ t.test("a background state that the server refused temporarily is reported again
   t.equal((await server.received("state", 2)).foreground, false);
 });
 
-t.test("in a browser, a hidden page is in the background", async (t) => {
+t.test("in a browser, a client reports the background while its page is hidden", async (t) => {
   const page = Object.assign(new EventTarget(), { hidden: true });
   Object.assign(globalThis, { document: page });
   t.teardown(() => Reflect.deleteProperty(globalThis, "document"));

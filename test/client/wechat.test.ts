@@ -31,7 +31,7 @@ const wx: WechatApi = {
 };
 
 t.test(
-  "a mini program sends and receives messages, and reconnects after a lost connection",
+  "a WeChat mini program sends and receives messages, and reconnects after a lost connection",
   async (t) => {
     const broker = await spawnBroker(t);
     await registerTalkers(broker);

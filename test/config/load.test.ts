@@ -78,7 +78,7 @@ t.test("only the last value of a flag that is set twice is used and validated", 
 });
 
 t.test(
-  "the text of a variable is parsed as a number, list or object according to the type of its key",
+  "the text of an environment variable is parsed as a number, list or object according to the type of its key",
   async (t) => {
     const env = {
       JINDOU_CLIENT_IDLE_TIMEOUT_S: "30",
@@ -139,7 +139,7 @@ t.test(
 );
 
 t.test(
-  "a file that is missing or not valid JSON is reported once, and its text is not quoted",
+  "a configuration file that is missing or not valid JSON is reported once, and its text is not quoted",
   async (t) => {
     t.match(problemsOf({ file: "no.json", readFile: readerOf({}) }), [/no\.json/]);
     const readFile = readerOf({ "c.json": '{\n "admin": {"password": hunter2}}' });
@@ -149,11 +149,14 @@ t.test(
   },
 );
 
-t.test("an unknown variable that begins with JINDOU_ is rejected with a suggestion", async (t) => {
-  const problems = problemsOf({ env: { JINDOU_API_LISTENS: ":1" } });
-  t.match(problems, [/JINDOU_API_LISTENS.*JINDOU_API_LISTEN\?/]);
-  t.same(problemsOf({ env: { OTHER_API_LISTENS: ":1" } }), []);
-});
+t.test(
+  "an unknown environment variable that begins with JINDOU_ is rejected with a suggestion",
+  async (t) => {
+    const problems = problemsOf({ env: { JINDOU_API_LISTENS: ":1" } });
+    t.match(problems, [/JINDOU_API_LISTENS.*JINDOU_API_LISTEN\?/]);
+    t.same(problemsOf({ env: { OTHER_API_LISTENS: ":1" } }), []);
+  },
+);
 
 t.test("variables that Kubernetes sets for a Service named jindou are ignored", async (t) => {
   const env = {
@@ -169,7 +172,7 @@ t.test("variables that Kubernetes sets for a Service named jindou are ignored", 
   t.equal(problemsOf({ env: { JINDOU_API_PORT: "5001" } }).length, 1);
 });
 
-t.test("an empty variable counts as not set", async (t) => {
+t.test("an empty environment variable counts as not set", async (t) => {
   const env = { JINDOU_DRAIN_TIMEOUT_MS: "", JINDOU_ADMIN_PASSWORD: "" };
   t.equal(loadConfig({ env }).drain.timeoutMs, 10_000);
 });
@@ -196,7 +199,7 @@ t.test(
 );
 
 t.test(
-  "a variable with an invalid value is rejected, and the message names the variable",
+  "an environment variable with an invalid value is rejected, and the message names the variable",
   async (t) => {
     const invalid: readonly [string, string][] = [
       ["JINDOU_DRAIN_TIMEOUT_MS", "10s"],

@@ -18,7 +18,7 @@ t.test("every configuration key has a default and a description", async (t) => {
   }
 });
 
-t.test("every field of the objects in a list has a description", async (t) => {
+t.test("every field of an object in a configuration list has a description", async (t) => {
   const fields = CONFIG_KEYS.flatMap(({ schema }) =>
     Object.entries(schema.items?.properties ?? {}),
   );

@@ -119,7 +119,7 @@ t.test("two listeners on the same address must have the same TLS settings", asyn
   t.same(problemsOf({ ...shared, ...client, ...api }), []);
 });
 
-t.test("the frame and body limits must leave room for the largest payload", async (t) => {
+t.test("the frame, body and buffer limits must leave room for the largest payload", async (t) => {
   const payload = { "messages.maxPayloadBytes": "1000000" };
   t.match(problemsOf(payload), [/^client\.maxFrameBytes/, /^api\.maxBodyBytes/]);
   const limits = {
@@ -246,7 +246,7 @@ t.test("Redis settings that contradict each other are rejected", async (t) => {
   t.match(problemsOf({ ...url, "redis.caFile": "ca.pem" }), [/rediss/]);
 });
 
-t.test("a hook needs a valid URL and a valid secret", async (t) => {
+t.test("a hook with an invalid URL, secret, header or channel pattern is rejected", async (t) => {
   const secret = `whsec_${Buffer.alloc(32, 1).toString("base64")}`;
   for (const name of ["connect", "send"]) {
     const settings = {

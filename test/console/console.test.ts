@@ -243,7 +243,7 @@ async function playRoles(
 }
 
 t.test(
-  "admin, operator and viewer can log in, see the replies of the API, and have the buttons that their permissions allow",
+  "admin, operator and viewer can log in to the console, and see the data and buttons that their permissions allow",
   async (t) => {
     const world = await startWorld(t, MANAGERS);
     const { call } = world;
@@ -260,7 +260,7 @@ t.test(
 );
 
 t.test(
-  "the console has the same pages and results on a node with api.dialect = wukongim",
+  "in the console of a node with api.dialect = wukongim, viewer and admin see the data and buttons that their permissions allow",
   async (t) => {
     const broker = await startBroker(t, { ...MANAGERS, JINDOU_API_DIALECT: "wukongim" });
     const plain = { "jindou-dialect": "jindou" };
@@ -276,7 +276,7 @@ t.test(
 );
 
 t.test(
-  "an operator can log in by pasting the static API token, and a wrong token is refused",
+  "an operator can log in to the console by pasting the static API token, and a wrong token is refused",
   async (t) => {
     const token = "a-static-token-of-a-backend";
     const world = await startWorld(t, { JINDOU_API_TOKEN: token });
@@ -300,7 +300,7 @@ t.test(
 );
 
 t.test(
-  "every page is accessible, fits a light window of 1280 pixels and a dark window of 360 pixels, and can be reached by keyboard",
+  "every page of the console is accessible and fits a light window of 1280 pixels and a dark window of 360 pixels, and the menu can be used by keyboard",
   async (t) => {
     const world = await startWorld(t);
     await world.join(t, "ann", { deviceId: "phone-1" });
@@ -342,7 +342,7 @@ t.test(
   },
 );
 
-t.test("the first page of sessions is read with one call", async (t) => {
+t.test("the console reads the first page of sessions with one call", async (t) => {
   const world = await startWorld(t);
   for (const uid of ["a", "b", "c"]) await world.join(t, uid);
   const page = await openConsole(t, await browser, { url: addressOf(world) });
@@ -380,7 +380,7 @@ async function startProxy(t: Test, ports: readonly number[]): Promise<string> {
 }
 
 t.test(
-  "behind a proxy that alternates between three nodes, the nodes' figures are not mixed, and a session on any node can be shown and ended",
+  "behind a proxy that alternates between three nodes, the console does not mix the nodes' figures, and shows and ends sessions on other nodes",
   async (t) => {
     const redis = await startRedis(t);
     const names = ["n1", "n2", "n3"];

@@ -62,7 +62,7 @@ export function registryContract(t: Test, driver: RegistryDriver): void {
     t.match(other, { nodeId: "b", isDraining: false, sessions: 0 });
   });
 
-  t.test(`${name}: a node that closes disappears from the list at once`, async (t) => {
+  t.test(`${name}: a node that closes disappears from other nodes' lists at once`, async (t) => {
     const open = newCluster(t, NEVER_MS);
     const [a, b] = [await open("a"), await open("b")];
     await until(async () => (await nodesListedBy(a)).length === 2, "node a lists node b");
@@ -78,7 +78,7 @@ export function registryContract(t: Test, driver: RegistryDriver): void {
   });
 
   t.test(
-    `${name}: a node without heartbeats disappears from the list after the timeout`,
+    `${name}: a node without heartbeats disappears from other nodes' lists after the timeout`,
     async (t) => {
       const open = newCluster(t, SOON_MS);
       const [a, b] = [await open("a"), await open("b")];

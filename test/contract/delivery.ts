@@ -53,7 +53,7 @@ export function deliveryContract(t: Test, driver: DeliveryDriver): void {
     ["a silent connection is noticed", silence],
     ["messages are delivered after a fail-over that lost the newest ones", lostHistory],
     ["the removal of a member takes effect before later messages are delivered", removals],
-    ["a resync reads the topics that changed", resync],
+    ["a resync runs scripts only for the topics that changed", resync],
     ["deliveries are complete and in order under random faults", randomFaults],
   ] as const)
     t.test(`${driver.name}: ${title}`, (t) => suite(t, driver));

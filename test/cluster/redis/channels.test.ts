@@ -38,18 +38,21 @@ for (const first of [0, 1, 2, 3])
     },
   );
 
-t.test("messages that were sent before the subscription are not delivered", async (t) => {
-  let now = TIME_MS;
-  const log = new ChannelLog("personal", () => now);
-  const fixture = createFixture(t, log);
-  const channels = createChannels(fixture, log, { now: () => now });
-  for (const _ of range(1, 3)) log.message();
-  now += 60_000;
-  channels.addTopic(subscription("a"));
-  receive(channels, log.message());
-  await waitUntilIdle(fixture);
-  t.same(fixture.seqs(), [4]);
-});
+t.test(
+  "messages that were sent before the node subscribed to the topic are not delivered",
+  async (t) => {
+    let now = TIME_MS;
+    const log = new ChannelLog("personal", () => now);
+    const fixture = createFixture(t, log);
+    const channels = createChannels(fixture, log, { now: () => now });
+    for (const _ of range(1, 3)) log.message();
+    now += 60_000;
+    channels.addTopic(subscription("a"));
+    receive(channels, log.message());
+    await waitUntilIdle(fixture);
+    t.same(fixture.seqs(), [4]);
+  },
+);
 
 t.test(
   "no message is delivered again after the sequencer of its channel was evicted",
@@ -70,7 +73,7 @@ t.test(
 );
 
 t.test(
-  "messages that were sent while a topic was not subscribed are not delivered when it is subscribed again",
+  "messages that were sent while a node was not subscribed to a topic are not delivered when it subscribes again",
   async (t) => {
     let now = TIME_MS;
     const log = new ChannelLog("personal", () => now);
@@ -93,7 +96,7 @@ t.test(
 
 for (const mayReorder of [true, false])
   t.test(
-    `missed messages of a channel without a sequencer are delivered on ${mayReorder ? "a Redis Cluster" : "one Redis server"}`,
+    `messages missed while a subscription was lost are delivered even if the channel has no sequencer, on ${mayReorder ? "a Redis Cluster" : "one Redis server"}`,
     async (t) => {
       const log = new ChannelLog("personal");
       const fixture = createFixture(t, log, { mayReorder });
@@ -181,7 +184,7 @@ t.test(
 );
 
 t.test(
-  "messages of a personal channel arrive on one user's topic after the node unsubscribes from the other user's topic",
+  "messages of a personal channel are still delivered through one user's topic after the node unsubscribes from the other user's topic",
   async (t) => {
     const log = new ChannelLog("personal");
     const { fixture, channels, topic: a } = withOneTopic(t, log);
@@ -239,7 +242,7 @@ for (const isListed of [true, false])
   );
 
 t.test(
-  "an unstored message is skipped while the subscription to one user's topic is lost",
+  "an unstored message that arrives while the subscription to one user's topic is lost is not delivered",
   async (t) => {
     const log = new ChannelLog("personal");
     const { fixture, channels, topic: a } = withOneTopic(t, log);
@@ -274,7 +277,7 @@ t.test("the sequencer of a channel with a lost subscription is not evicted", asy
 });
 
 t.test(
-  "the first message of a channel is delivered even if it is published while the subscription is lost",
+  "the first message of a channel is delivered even if it is published while the node's subscription is lost",
   async (t) => {
     const log = new ChannelLog("personal");
     const fixture = createFixture(t, log, { mayReorder: false });

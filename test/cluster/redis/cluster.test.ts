@@ -42,15 +42,18 @@ async function suites(t: Test, name: string, settings: RedisSettings): Promise<v
     },
   );
 
-  t.test(`${name}: an event that one node publishes reaches another node`, async (t) => {
-    const [a, b] = [await open(t, settings), await open(t, settings)];
-    const uid = randomUUID();
-    await b.cluster.listen(`p:${uid}`);
-    a.cluster.publish({ kind: "presence", uid });
-    await until(() => b.events.length === 1);
-    t.same(b.events, [{ kind: "presence", uid }]);
-    t.same(a.events, []);
-  });
+  t.test(
+    `${name}: an event that one node publishes reaches another node that listens to its topic`,
+    async (t) => {
+      const [a, b] = [await open(t, settings), await open(t, settings)];
+      const uid = randomUUID();
+      await b.cluster.listen(`p:${uid}`);
+      a.cluster.publish({ kind: "presence", uid });
+      await until(() => b.events.length === 1);
+      t.same(b.events, [{ kind: "presence", uid }]);
+      t.same(a.events, []);
+    },
+  );
 
   t.test(
     `${name}: the users of a node that leaves the cluster go offline, and watchers are notified`,
@@ -98,7 +101,7 @@ t.test(
     await suites(t, "redis", settings);
 
     t.test(
-      "a node that may have missed events restores the lost entries of its sessions",
+      "a node that may have missed events restores the entries of its sessions that Redis lost",
       async (t) => {
         const [a, b] = [await open(t, settings), await open(t, settings)];
         const uid = randomUUID();

@@ -248,7 +248,7 @@ t.test(
   },
 );
 
-t.test("the missed end of a long personal stream is delivered", async (t) => {
+t.test("the missed end of a long-running stream in a personal channel is delivered", async (t) => {
   const log = new ChannelLog("personal", () => 0);
   const { fixture, channels, topic } = withOneTopic(t, log, { uid: "b" });
   for (const frame of [log.start("s"), log.begin("s")]) receive(channels, frame);

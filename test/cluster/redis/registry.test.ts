@@ -56,7 +56,7 @@ t.test("each node lists all live nodes, itself first", async (t) => {
   await t.rejects(a.cluster.nodes(), { code: "unavailable" });
 });
 
-t.test("a function library is deleted when no live node uses it", async (t) => {
+t.test("a Redis function library of the broker is deleted when no live node uses it", async (t) => {
   const redis = await startRedis(t);
   const load = (name: string) =>
     redis

@@ -22,7 +22,7 @@ function acceptFrames(
 }
 
 t.test(
-  "publications in order are delivered at once, and repeated publications are dropped",
+  "publications that arrive in order are delivered at once, and repeated publications are dropped",
   async (t) => {
     const log = new ChannelLog("group");
     const { sequencer, seqs } = createFixture(t, log);
@@ -35,7 +35,7 @@ t.test(
 );
 
 t.test(
-  "a publication that arrives shortly after later ones is awaited without a read of the store",
+  "a publication that arrives shortly after later ones is still delivered before them, without a read of the store",
   async (t) => {
     const log = new ChannelLog("group");
     const { sequencer, seqs, budget } = createFixture(t, log, { gapMs: 1000 });
@@ -68,7 +68,7 @@ t.test(
   },
 );
 
-t.test("a catch-up reads the channel to its end in several pages", async (t) => {
+t.test("a catch-up delivers all messages of a channel that has more than one page", async (t) => {
   const log = new ChannelLog("group");
   const { sequencer, seqs, catchUpQueue } = createFixture(t, log);
   sequencer.begin(0, 0);

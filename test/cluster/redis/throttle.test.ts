@@ -72,10 +72,13 @@ t.test("a throttle on Redis counts the failed logins of all nodes together", asy
     );
   });
 
-  t.test("calls after the link was closed are rejected with `unavailable`", async (t) => {
-    const { link, throttle } = await node(t);
-    await link.close();
-    t.equal(await codeOf(throttle.failures("k")), "unavailable");
-    t.equal(await codeOf(throttle.addFailure("k", 1)), "unavailable");
-  });
+  t.test(
+    "calls of the throttle are rejected with `unavailable` after its link to Redis was closed",
+    async (t) => {
+      const { link, throttle } = await node(t);
+      await link.close();
+      t.equal(await codeOf(throttle.failures("k")), "unavailable");
+      t.equal(await codeOf(throttle.addFailure("k", 1)), "unavailable");
+    },
+  );
 });

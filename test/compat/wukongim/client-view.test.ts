@@ -90,7 +90,7 @@ t.test(
 );
 
 t.test(
-  "a node's number is its id if the id consists of at most nine digits, otherwise a hash of the id",
+  "a node whose id is a number has this number, and a node with another id has a fixed number below 2^31",
   async (t) => {
     t.equal(nodeNumber("1001"), 1001);
     t.equal(nodeNumber("fe0adeb1"), nodeNumber("fe0adeb1"));

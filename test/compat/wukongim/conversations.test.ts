@@ -261,13 +261,16 @@ t.test(
   },
 );
 
-t.test("/conversations/setUnread rejects a missing or negative number with 400", async (t) => {
-  const api = await startApi();
-  const target = "POST /conversations/setUnread";
-  for (const change of [{}, { unread: -1 }, { unread: 0.5 }, { unread: "1" }]) {
-    const { status } = await inject(api, target, {
-      body: { ...TARGET, ...change },
-    });
-    t.equal(status, 400);
-  }
-});
+t.test(
+  "/conversations/setUnread rejects an `unread` that is missing, negative, fractional or a string with 400",
+  async (t) => {
+    const api = await startApi();
+    const target = "POST /conversations/setUnread";
+    for (const change of [{}, { unread: -1 }, { unread: 0.5 }, { unread: "1" }]) {
+      const { status } = await inject(api, target, {
+        body: { ...TARGET, ...change },
+      });
+      t.equal(status, 400);
+    }
+  },
+);

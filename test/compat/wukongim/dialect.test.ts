@@ -27,7 +27,7 @@ async function rejection(code: ErrorCode, target: string, call: Call) {
 }
 
 t.test(
-  "a successful write returns the number 200 as its status in the wukongim dialect",
+  "in the wukongim dialect, the body of a successful write has the number 200 in `status`",
   async (t) => {
     const api = await start();
     const token = { uid: "u", token: "t", device_flag: 1 };
@@ -115,7 +115,7 @@ t.test(
 );
 
 t.test(
-  "in the wukongim dialect, responses keep the statuses 401, 404, 405, 413, 415 and 503, and a response with 401 has no body",
+  "in the wukongim dialect, unknown paths, wrong methods, too large bodies, wrong content types and outages are answered with 404, 405, 413, 415 and 503, and a response with 401 has no body",
   async (t) => {
     t.match(await rejection("unavailable", "POST /message/send", { body: SEND }), [
       503,
@@ -477,7 +477,7 @@ t.test(
 );
 
 t.test(
-  "in the wukongim dialect, error codes with the status 401, 429, 500 or 503 keep their status and headers, and all other error codes are answered with 400",
+  "in the wukongim dialect, error codes with the status 401, 429, 500 or 503 keep this status, 429 and 503 have a Retry-After header, and all other error codes are answered with 400",
   async (t) => {
     for (const code of Object.keys(HTTP_STATUS) as readonly ErrorCode[]) {
       const status = HTTP_STATUS[code];

@@ -53,7 +53,7 @@ async function unreadOf(node: Broker, uid: string) {
 }
 
 t.test(
-  "an import copies users, channels, messages and positions in passes, and the last pass closes the import",
+  "an import copies users, channels, messages and read positions in several passes, and a pass with --close closes the import",
   async (t) => {
     const source = await startSource(t, TOKEN);
     const node = await startBroker(t);
@@ -288,7 +288,7 @@ t.test(
 );
 
 t.test(
-  "an import leaves out and counts a line that is larger than the node's maximum body size",
+  "an import leaves out and counts a message that is larger than the node's maximum body size",
   async (t) => {
     const source = await startSource(t, TOKEN);
     const node = await startBroker(t, { JINDOU_API_MAX_BODY_BYTES: "100000" });
@@ -394,7 +394,7 @@ t.test(
 );
 
 t.test(
-  "repeating the command completes a close that was interrupted, and the node serves clients",
+  "repeating the import command completes a close that was interrupted, and the node is then ready",
   async (t) => {
     const source = await startSource(t, TOKEN);
     const redis = await startRedis(t);
@@ -414,7 +414,7 @@ t.test(
 
 for (const store of ["embedded", "redis"] as const)
   t.test(
-    `${store}: an import continues after the newest message, whether the command or the node was killed`,
+    `${store}: an import that is repeated after the command or the node was killed stores every message once`,
     async (t) => {
       const source = await startSource(t, TOKEN);
       source.messages.add(TEAM, 2, "ann", 6000);

@@ -50,28 +50,31 @@ const REFUSED = [
   /^\{"method":"ping","params":\{\},"id":"x"\}$/, // sent before connect
 ];
 
-t.test("every captured client message decodes, except messages that must be refused", async (t) => {
-  let count = 0;
-  for (const { name, frames } of sessions) {
-    const codec = protocol.open();
-    for (const { text } of frames.filter(({ dir }) => dir === "c>s")) {
-      t.ok(protocol.speaks(bytesOf(text), true), `the protocol is detected from ${text}`);
-      const requests = [...codec.decode(bytesOf(text), true)];
-      const isRefused = requests.some((request) => request instanceof FrameError);
-      const expected = REFUSED.some((pattern) => pattern.test(text));
-      t.equal(
-        isRefused,
-        expected,
-        `the message ${text} of session ${name} is decoded or refused as expected`,
-      );
-      count += 1;
+t.test(
+  "every captured message of a WuKongIM client is decoded, except messages that must be refused",
+  async (t) => {
+    let count = 0;
+    for (const { name, frames } of sessions) {
+      const codec = protocol.open();
+      for (const { text } of frames.filter(({ dir }) => dir === "c>s")) {
+        t.ok(protocol.speaks(bytesOf(text), true), `the protocol is detected from ${text}`);
+        const requests = [...codec.decode(bytesOf(text), true)];
+        const isRefused = requests.some((request) => request instanceof FrameError);
+        const expected = REFUSED.some((pattern) => pattern.test(text));
+        t.equal(
+          isRefused,
+          expected,
+          `the message ${text} of session ${name} is decoded or refused as expected`,
+        );
+        count += 1;
+      }
     }
-  }
-  t.ok(count > 70, `${count} messages were compared`);
-});
+    t.ok(count > 70, `${count} messages were compared`);
+  },
+);
 
 t.test(
-  "every captured server message except errors is encoded as captured, apart from the known differences",
+  "every captured message of a WuKongIM server except errors is encoded as captured, apart from the known differences",
   async (t) => {
     let count = 0;
     for (const { name, frames } of sessions) {

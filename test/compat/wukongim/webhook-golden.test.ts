@@ -130,7 +130,7 @@ async function untilReceived(hooks: readonly Hook[], count: number): Promise<voi
   while (hooks.length < count) await new Promise((resolve) => setTimeout(resolve, 10));
 }
 
-t.test("msg.notify and msg.offline have the bodies of WuKongIM", async (t) => {
+t.test("the webhooks msg.notify and msg.offline have the same bodies as WuKongIM's", async (t) => {
   const { broker, hooks } = await startNode(t);
   let app: Awaited<ReturnType<typeof connect>> | undefined;
   for (const step of stepsOf("default")) {
