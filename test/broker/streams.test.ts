@@ -158,7 +158,7 @@ t.test(
   },
 );
 
-t.test("events with the same id are applied only once", async (t) => {
+t.test("stream events with the same id are applied only once", async (t) => {
   const node = await nodeOfProducer(t);
   for (let times = 0; times < 2; times++) {
     t.same(await node.start({ eventId: "e0" }), { state: "active" });
@@ -176,7 +176,7 @@ t.test("events with the same id are applied only once", async (t) => {
   matchObject(t, await node.streams.read(GROUP, "n1"), { text: "once and once" });
 });
 
-t.test("events without an id are all applied and get different ids", async (t) => {
+t.test("stream events without an id are all applied and get different ids", async (t) => {
   const node = await nodeOfProducer(t);
   await node.start();
   await node.append("a");
@@ -189,7 +189,7 @@ t.test("events without an id are all applied and get different ids", async (t) =
   t.notOk(ids.includes(""));
 });
 
-t.test("events keep the timestamp of their producer", async (t) => {
+t.test("stream events keep the timestamp that their producer sets", async (t) => {
   const node = await nodeOfProducer(t);
   await node.start({ timestampMs: 1_700_000_000_123 });
   await node.post("status", "", { timestampMs: 5 });

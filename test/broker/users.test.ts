@@ -52,7 +52,7 @@ const ended = (sessionId: string, reason: string) => ({
 /** The event that asks the nodes with sessions of alice to confirm them. */
 const CHANGED = { kind: "credential", uid: "alice" };
 
-t.test("each device flag has its own stored token hash", async (t) => {
+t.test("each device flag of a user has its own stored token hash", async (t) => {
   const { users, store } = await startNode(t);
   await users.setToken({ uid: "alice", token: "one", ...MAIN });
   await users.setToken({ uid: "alice", token: "two", ...SECONDARY, flag: 1 });
@@ -176,7 +176,7 @@ t.test(
   },
 );
 
-t.test("a query for the online status of an invalid id is refused", async (t) => {
+t.test("a query for the online status of an invalid uid is refused", async (t) => {
   const { users } = await startNode(t);
   await t.rejects(users.onlineStatus(["alice", "a#b"]), { code: "bad_id" });
 });

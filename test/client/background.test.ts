@@ -123,7 +123,7 @@ t.test(
 );
 
 t.test(
-  "after `rate_limited`, all background requests wait for the time that the server sets",
+  "after a refusal with `rate_limited`, all background requests wait for the time that the server sets",
   async (t) => {
     const { server, socket, answer, seen, errors } = await start(t);
     await server.received("history", 7);

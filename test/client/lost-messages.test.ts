@@ -119,7 +119,7 @@ t.test(
 );
 
 t.test(
-  "a new message that reuses the seq of this client's lost message is delivered",
+  "a new message that reuses the seq of a lost message of this client is delivered",
   async (t) => {
     const position = { lastSeq: 1, lastId: 1001 };
     const { server, client, seen, socket, until } = await start(t, position);

@@ -55,7 +55,7 @@ function throttleAt(nowMs: number, maxKeys?: number) {
   return { clock, throttle };
 }
 
-t.test("failures are counted in the time window that the first failure starts", async (t) => {
+t.test("failures of a key are counted in the window that the first failure starts", async (t) => {
   const { clock, throttle } = throttleAt(1000);
   t.same(await throttle.failures("a"), { count: 0, retryAfterS: 0 });
   t.same(await throttle.addFailure("a", WINDOW_MS), {
@@ -68,7 +68,7 @@ t.test("failures are counted in the time window that the first failure starts", 
 });
 
 t.test(
-  "the failure count is 0 after the window, and the next failure starts a new window",
+  "the failure count of a key is 0 after the window, and the next failure starts a new window",
   async (t) => {
     const { clock, throttle } = throttleAt(1000);
     await throttle.addFailure("a", WINDOW_MS);

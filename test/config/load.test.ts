@@ -116,13 +116,13 @@ t.test("two loaded configurations share no objects", async (t) => {
   t.not(loadConfig().client.tls, loadConfig().client.tls);
 });
 
-t.test("an unknown key in the file is rejected with a suggestion", async (t) => {
+t.test("an unknown key in the configuration file is rejected with a suggestion", async (t) => {
   const readFile = readerOf({ "c.json": { client: { idleTimeout: 3 } } });
   const problems = problemsOf({ file: "c.json", readFile });
   t.match(problems, [/client\.idleTimeout\b.*client\.idleTimeoutS/]);
 });
 
-t.test("an unknown section in the file is rejected with a suggestion", async (t) => {
+t.test("an unknown section in the configuration file is rejected with a suggestion", async (t) => {
   const readFile = readerOf({ "c.json": { apis: { listen: ":1" } } });
   const problems = problemsOf({ file: "c.json", readFile });
   t.match(problems, [/apis.*did you mean api\?/]);

@@ -41,7 +41,7 @@ t.test("the compressed files of the console take up at most 120 KiB", async (t) 
 });
 
 t.test(
-  "in protected mode, an operator needs no login and can find out why a client was closed, which group is the busiest and whether a message was stored",
+  "in protected mode, an operator needs no login to the console and can find out why a client was closed, which group is the busiest and whether a message was stored",
   async (t) => {
     const world = await startWorld(t);
     await world.join(t, "ann", { flag: 1, deviceId: "browser-7" });
@@ -120,7 +120,7 @@ t.test(
 );
 
 t.test(
-  "a reply that takes longer than the interval of the live view is shown, and a late reload does not replace a page that was opened in the meantime",
+  "a reply that takes longer than the refresh interval of the console's live view is shown, and a late reload does not replace a page that was opened in the meantime",
   async (t) => {
     const world = await startWorld(t);
     const channel = await world.newGroup(["ann"]);
@@ -160,7 +160,7 @@ t.test(
 );
 
 t.test(
-  "text from users is shown as plain text, and cannot add images, scripts or shell commands",
+  "the console shows text from users as plain text, which cannot add images, scripts or shell commands",
   async (t) => {
     const world = await startWorld(t);
     await world.join(t, HOSTILE, { deviceId: "javascript:alert(1)" });

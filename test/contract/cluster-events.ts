@@ -55,9 +55,12 @@ export async function events(t: Test, driver: NodeDriver): Promise<void> {
       "a message with origin and recipients",
       { kind: "message", message: toUser, origin: "s1", recipients: [uid] },
     ],
-    ["the end of a session", { kind: "end_session", uid, sessionId: "s1", reason: "kicked" }],
-    ["a changed token", { kind: "credential", uid }],
-    ["an added member", { kind: "addition", uid, channelId: groupId }],
+    [
+      "the event for the end of a session",
+      { kind: "end_session", uid, sessionId: "s1", reason: "kicked" },
+    ],
+    ["the event for a changed token", { kind: "credential", uid }],
+    ["the event for an added member", { kind: "addition", uid, channelId: groupId }],
   ];
 
   await cluster.listen(userTopic(uid));

@@ -44,7 +44,7 @@ t.test("all events of three concurrent announcements of 2,000 events each arrive
   t.ok(peak <= 500 + 10, `at most 510 calls are in flight, not ${peak}`);
 });
 
-t.test("a short announcement does not wait for a long announcement", async (t) => {
+t.test("a short announcement of events does not wait for a long announcement", async (t) => {
   const { teller: publisher } = await nodes(t, MAX_IN_FLIGHT);
   const events = Array.from({ length: 3000 }, () => addition("u", "g"));
   let isDone = false;
@@ -71,7 +71,7 @@ t.test(
   },
 );
 
-t.test("an announcement is rejected while Redis is down", async (t) => {
+t.test("an announcement of events is rejected while Redis is down", async (t) => {
   const { redis, teller: publisher, hearer: subscriber } = await nodes(t, MAX_IN_FLIGHT);
   await subscriber.topics.listen(userTopic("u"));
   const events = Array.from({ length: 2000 }, () => addition("u", "g"));

@@ -22,7 +22,7 @@ import { range, until } from "./topic-nodes.ts";
  */
 for (const first of [0, 1, 2, 3])
   t.test(
-    `messages 1 to 4 are delivered in order if message ${first + 1} arrives first`,
+    `messages 1 to 4 of a channel are delivered in order if message ${first + 1} arrives first`,
     async (t) => {
       const log = new ChannelLog("personal");
       const fixture = createFixture(t, log);

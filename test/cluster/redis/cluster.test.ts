@@ -94,7 +94,7 @@ async function raceLogins(nodes: readonly WholeNode[]): Promise<string[]> {
 }
 
 t.test(
-  "nodes on one Redis server pass the contract tests of the cluster and of sessions",
+  "nodes on one Redis server fulfil the contracts of the cluster and of sessions",
   async (t) => {
     const redis = await startRedis(t);
     const settings = redisSettings(redis.url, LONG_TIMEOUT);

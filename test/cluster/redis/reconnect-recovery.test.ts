@@ -47,7 +47,7 @@ const cutSubscriptions = () => admin.call("CLIENT", "KILL", "TYPE", "pubsub");
 const missedCount = ({ events }: TopicNode): number =>
   events.filter(({ kind }) => kind === "missed").length;
 
-t.test("a barrier waits until missed messages are delivered", async (t) => {
+t.test("`barrier` resolves only after missed messages have been delivered", async (t) => {
   const settings = newSettings();
   let [isHeld, lists] = [true, 0];
   const receiver = await startTopicNode(t, settings, {
@@ -139,7 +139,7 @@ t.test("a missed message that cannot be read is skipped", async (t) => {
   await until(() => receiver.seqs("2:bad").includes(4), "the channel continues");
 });
 
-t.test("a channel with a damaged key does not delay other channels", async (t) => {
+t.test("a channel with a damaged key in Redis does not delay other channels", async (t) => {
   const settings = newSettings();
   const receiver = await startTopicNode(t, settings);
   const sender = await startTopicNode(t, settings);
@@ -156,7 +156,7 @@ t.test("a channel with a damaged key does not delay other channels", async (t) =
 });
 
 t.test(
-  "messages with reused seqs are delivered to a node that has received nothing from their group",
+  "messages that reuse lost seqs are delivered to a node that has received nothing from their group",
   async (t) => {
     const settings = newSettings();
     const receiver = await startTopicNode(t, settings);
@@ -176,7 +176,7 @@ t.test(
 );
 
 t.test(
-  "messages with reused seqs are delivered to a node that has received nothing from their personal channel",
+  "messages that reuse lost seqs are delivered to a node that has received nothing from their personal channel",
   async (t) => {
     let now = TIME_MS;
     const log = new ChannelLog("personal", () => now);

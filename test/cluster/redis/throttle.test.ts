@@ -38,7 +38,7 @@ t.test("a throttle on Redis counts the failed logins of all nodes together", asy
     t.equal((await a.throttle.failures("k2")).count, 0);
   });
 
-  t.test("the first failure starts a time window, after which the count is 0", async (t) => {
+  t.test("the first failure of a key starts a window, after which the count is 0", async (t) => {
     const { throttle } = await node(t);
     await throttle.addFailure("w", MINUTE_MS);
     nowMs += 59_001;

@@ -43,7 +43,7 @@ const groupAt = ({ link }: TopicNode, at: number): string =>
 const userAt = ({ link }: TopicNode, at: number): string =>
   `u${firstServedBy(at, (n) => link.keys.topic(userTopic(`u${n}`)))}`;
 
-t.test("slotOf returns the slot that Redis computes for a name", async (t) => {
+t.test("a node computes the same hash slot for a name as Redis", async (t) => {
   for (const name of ["a", "{u:é}x", "x{}y", "jd:{c12}:topic:2:g", "{", "}{ab}"])
     t.equal(slotOf(name), await redis?.cluster("KEYSLOT", name), name);
 });

@@ -93,7 +93,7 @@ t.test(
 );
 
 t.test(
-  "in the wukongim dialect, an error caused by the caller is answered with 400, `msg` and `status`",
+  "in the wukongim dialect, an error such as channel_not_found or not_subscriber is answered with 400, `msg` and `status`",
   async (t) => {
     const codes: readonly ErrorCode[] = [
       "bad_request",

@@ -250,7 +250,7 @@ t.test(
 );
 
 t.test(
-  "a group that was disbanded during one run and exists again in a later run is reported as a difference",
+  "a group that was disbanded in one import run and exists again in a later run is reported as a difference",
   async (t) => {
     const source = await startSource(t, TOKEN);
     const node = await startBroker(t);
@@ -349,7 +349,7 @@ t.test(
 );
 
 t.test(
-  "the unread counts of all conversations are compared, even if their newest messages together exceed 8 MiB",
+  "an import compares the unread counts of all conversations, even if their newest messages together exceed 8 MiB",
   async (t) => {
     const source = await startSource(t, TOKEN);
     const counts: string[] = [];

@@ -127,7 +127,7 @@ t.test(
 );
 
 t.test(
-  "the field `setting` contains the sender's bits, and bits that mark a topic and a stream",
+  "the field `setting` of a message contains the sender's bits, and bits that mark a topic and a stream",
   async (t) => {
     const api = await startApi();
     const stream = api.stream.snapshot();
