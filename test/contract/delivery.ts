@@ -271,7 +271,7 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
     );
 
     t.test(
-      `in a ${kind} channel, a lost unstored message does not delay the messages after it`,
+      `in a ${kind} channel, the messages after a lost unstored message are delivered`,
       async (t) => {
         const chat = newChat(kind);
         const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -306,27 +306,30 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
       t.same(viewOf(subscriber, chat), view);
     });
 
-    t.test(`in a ${kind} channel, a delayed message is delivered once and in order`, async (t) => {
-      const chat = newChat(kind);
-      const { subscriber, publisher, id } = await pair(t, driver, chat);
-      await sendText(publisher, chat, "no 1");
-      const late = network.delayPublication(id, "no 2");
-      await sendText(publisher, chat, "no 2");
-      await late.arrived;
-      await sendText(publisher, chat, "no 3");
-      await untilDelivered(subscriber, chat, "no 3");
-      late.release();
-      await sendText(publisher, chat, "no 4");
-      await untilDelivered(subscriber, chat, "no 4");
-      await subscriber.cluster.barrier();
-      t.same(deliveredTexts(subscriber, chat), ["no 1", "no 2", "no 3", "no 4"]);
-    });
+    t.test(
+      `in a ${kind} channel, a message whose publication is delayed is delivered once, before later messages`,
+      async (t) => {
+        const chat = newChat(kind);
+        const { subscriber, publisher, id } = await pair(t, driver, chat);
+        await sendText(publisher, chat, "no 1");
+        const late = network.delayPublication(id, "no 2");
+        await sendText(publisher, chat, "no 2");
+        await late.arrived;
+        await sendText(publisher, chat, "no 3");
+        await untilDelivered(subscriber, chat, "no 3");
+        late.release();
+        await sendText(publisher, chat, "no 4");
+        await untilDelivered(subscriber, chat, "no 4");
+        await subscriber.cluster.barrier();
+        t.same(deliveredTexts(subscriber, chat), ["no 1", "no 2", "no 3", "no 4"]);
+      },
+    );
 
     // Personal channels on one server are left out. No publication overtakes another there, so the
     // first publication that a node receives from a personal channel is the channel's first.
     if (kind === "group" || driver.publishesPerUser)
       t.test(
-        `in a ${kind} channel, the first message is delivered even if the second message arrives earlier`,
+        `in a ${kind} channel, the first message is delivered first even if the second message arrives at the node earlier`,
         async (t) => {
           const chat = newChat(kind);
           const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -342,30 +345,33 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
         },
       );
 
-    t.test(`in a ${kind} channel, a lost event of a stream is read from the store`, async (t) => {
-      const chat = newChat(kind);
-      const { subscriber, publisher, id } = await pair(t, driver, chat);
-      const stream = producer(publisher, chat);
-      await stream.start();
-      await stream.content("one ");
-      const lost = network.dropPublication(id, "two ");
-      await stream.content("two ");
-      await lost;
-      await stream.content("three ");
-      const isRead = () => viewOf(subscriber, chat).text.endsWith("three ");
-      await until(isRead, "the lost event is delivered");
-      for (const piece of ["four ", "five"]) await stream.content(piece);
-      await stream.end();
-      await until(
-        () => viewOf(subscriber, chat).state === "closed",
-        "the end of the stream is delivered",
-      );
-      const text = "one two three four five";
-      t.same(viewOf(subscriber, chat), { text, state: "closed", wrong: 0 });
-    });
+    t.test(
+      `in a ${kind} channel, a stream is delivered completely even if the publication of an event is lost`,
+      async (t) => {
+        const chat = newChat(kind);
+        const { subscriber, publisher, id } = await pair(t, driver, chat);
+        const stream = producer(publisher, chat);
+        await stream.start();
+        await stream.content("one ");
+        const lost = network.dropPublication(id, "two ");
+        await stream.content("two ");
+        await lost;
+        await stream.content("three ");
+        const isRead = () => viewOf(subscriber, chat).text.endsWith("three ");
+        await until(isRead, "the lost event is delivered");
+        for (const piece of ["four ", "five"]) await stream.content(piece);
+        await stream.end();
+        await until(
+          () => viewOf(subscriber, chat).state === "closed",
+          "the end of the stream is delivered",
+        );
+        const text = "one two three four five";
+        t.same(viewOf(subscriber, chat), { text, state: "closed", wrong: 0 });
+      },
+    );
 
     t.test(
-      `in a ${kind} channel, a message that is lost between the events of a stream is delivered once`,
+      `in a ${kind} channel, a message whose publication is lost between the events of a stream is delivered once`,
       async (t) => {
         const chat = newChat(kind);
         const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -491,7 +497,7 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
   const { network } = driver;
 
   t.test(
-    "messages sent while the subscriber connection is cut are delivered once and in order",
+    "messages sent while the subscriber connection is cut are delivered once and in the order of their seqs",
     async (t) => {
       const [group, personal] = CHAT_KINDS.map(newChat) as [Chat, Chat];
       const { subscriber, publisher, id } = await pair(t, driver, group);
@@ -514,22 +520,25 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
     },
   );
 
-  t.test("missed messages are delivered even if they do not fit in one page", async (t) => {
-    for (const kind of CHAT_KINDS) {
-      const chat = newChat(kind);
-      const { subscriber, publisher, id } = await pair(t, driver, chat);
-      await sendText(publisher, chat, "first");
-      await subscriber.cluster.barrier();
-      const unblock = network.blockSubscriptions(id);
-      const all = range(1, 1100).map((at) => sendText(publisher, chat, `${at}`));
-      await Promise.all(all);
-      unblock();
-      await sendText(publisher, chat, "last");
-      await untilDelivered(subscriber, chat, "last");
-      t.same(orderErrors(subscriber), []);
-      t.equal(deliveredTexts(subscriber, chat).length, 1102, kind);
-    }
-  });
+  t.test(
+    "messages that a node missed are delivered even if one read from the store does not return them all",
+    async (t) => {
+      for (const kind of CHAT_KINDS) {
+        const chat = newChat(kind);
+        const { subscriber, publisher, id } = await pair(t, driver, chat);
+        await sendText(publisher, chat, "first");
+        await subscriber.cluster.barrier();
+        const unblock = network.blockSubscriptions(id);
+        const all = range(1, 1100).map((at) => sendText(publisher, chat, `${at}`));
+        await Promise.all(all);
+        unblock();
+        await sendText(publisher, chat, "last");
+        await untilDelivered(subscriber, chat, "last");
+        t.same(orderErrors(subscriber), []);
+        t.equal(deliveredTexts(subscriber, chat).length, 1102, kind);
+      }
+    },
+  );
 
   t.test(
     "streams that continue, end and start while the node is disconnected are delivered completely",
@@ -633,7 +642,7 @@ async function silence(t: Test, driver: DeliveryDriver): Promise<void> {
     for (const kind of CHAT_KINDS) {
       if (title === "removal" && kind === "personal") continue;
       t.test(
-        `in a ${kind} channel, a lost ${title} is noticed even if no later publication follows`,
+        `in a ${kind} channel, a lost ${title} is noticed even if it is the last publication`,
         async (t) => {
           const chat = newChat(kind);
           const recorder = recordingJudge(chat);
@@ -709,7 +718,7 @@ async function lostAndOvertaken(t: Test, driver: DeliveryDriver): Promise<void> 
     for (const isKept of [true, false])
       for (const first of ["message", "unstored message", "stream"] as const)
         t.test(
-          `personal channel: publications after a fail-over are delivered in order even if the last one arrives first (lost ${isKept ? "stored" : "unstored"} messages: ${lost}, last publication: ${first})`,
+          `in a personal channel, publications after a fail-over are delivered in the order in which they were sent, even if the last one arrives first (lost ${isKept ? "stored" : "unstored"} messages: ${lost}, last publication: ${first})`,
           async (t) => {
             const chat = newChat("personal");
             const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -761,7 +770,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): P
   for (const lost of [1, 2, 12])
     for (const isCut of [true, false])
       t.test(
-        `in a ${kind} channel, messages are delivered after a fail-over that lost messages with higher ids (lost messages: ${lost}, node ${isCut ? "disconnected" : "connected"})`,
+        `in a ${kind} channel, new messages are delivered after a fail-over that lost messages with higher ids than the new ones (lost messages: ${lost}, node ${isCut ? "disconnected" : "connected"})`,
         async (t) => {
           const { chat, elsewhere, subscriber, publisher, ahead, id } = await openChat(t);
           await sendText(publisher, chat, "1");
@@ -782,7 +791,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): P
       );
 
   t.test(
-    `in a ${kind} channel, messages are delivered after a fail-over that lost a message with a higher id in another channel`,
+    `in a ${kind} channel, new messages are delivered after a fail-over that lost a message of another channel with a higher id than the new ones`,
     async (t) => {
       const elsewhere = newChat("group");
       const ahead = await driver.open(t, { aheadMs: 20_000 });
@@ -803,7 +812,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): P
   );
 
   t.test(
-    `in a ${kind} channel, messages are delivered after a fail-over that lost an unstored message with a higher id`,
+    `in a ${kind} channel, new messages are delivered after a fail-over that lost an unstored message with a higher id than the new ones`,
     async (t) => {
       const { chat, elsewhere, subscriber, publisher, ahead, id } = await openChat(t);
       await sendText(publisher, chat, "1");
@@ -883,13 +892,16 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
       return [JSON.parse(Buffer.from(event.message.payload).toString()).content];
     });
 
-  t.test("a removal is delivered in order with the messages of the group", async (t) => {
-    const { chat, subscriber, publisher, remove } = await openGroup(t, ["ann", "bob"]);
-    await remove("ann");
-    await sendText(publisher, chat, "later");
-    await subscriber.cluster.barrier();
-    t.same(deliveriesOf(subscriber, chat), ["before", "without ann", "later"]);
-  });
+  t.test(
+    "a member's removal is delivered after earlier and before later messages of the group",
+    async (t) => {
+      const { chat, subscriber, publisher, remove } = await openGroup(t, ["ann", "bob"]);
+      await remove("ann");
+      await sendText(publisher, chat, "later");
+      await subscriber.cluster.barrier();
+      t.same(deliveriesOf(subscriber, chat), ["before", "without ann", "later"]);
+    },
+  );
 
   t.test(
     "if a group's member list is replaced, the node checks who is still a member before it delivers later messages",
@@ -907,7 +919,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "if the publication of a removal is lost, the node checks who is still a member before it delivers later messages",
+    "if the publication of a member's removal is lost, the node checks who is still a member before it delivers later messages",
     async (t) => {
       const { chat, subscriber, publisher, id, recorder, remove } = await openGroup(t, ["ann"]);
       const lost = network.dropPublication(id, "ann");
@@ -922,21 +934,24 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
     },
   );
 
-  t.test("a removal that arrives twice is delivered once", async (t) => {
-    const { chat, subscriber, publisher, id, remove } = await openGroup(t, ["ann"]);
-    const duplicate = network.duplicatePublication(id, "ann");
-    await remove("ann");
-    await duplicate;
-    await sendText(publisher, chat, "later");
-    await untilDelivered(subscriber, chat, "later");
-    await subscriber.cluster.barrier();
-    t.same(deliveriesOf(subscriber, chat), ["before", "without ann", "later"]);
-  });
+  t.test(
+    "a member's removal is delivered once even if its publication arrives twice",
+    async (t) => {
+      const { chat, subscriber, publisher, id, remove } = await openGroup(t, ["ann"]);
+      const duplicate = network.duplicatePublication(id, "ann");
+      await remove("ann");
+      await duplicate;
+      await sendText(publisher, chat, "later");
+      await untilDelivered(subscriber, chat, "later");
+      await subscriber.cluster.barrier();
+      t.same(deliveriesOf(subscriber, chat), ["before", "without ann", "later"]);
+    },
+  );
 
   const oneLost = { publications: 1, kept: false } as const;
 
   t.test(
-    "a removal takes effect before later messages, even if it reuses the publication number of a removal that a fail-over lost",
+    "a member's removal takes effect before later messages are delivered, even if it reuses the publication number of a removal that a fail-over lost",
     async (t) => {
       const { chat, subscriber, publisher, recorder, remove } = await openGroup(t, ["ann", "bob"]);
       await remove("ann");
@@ -954,7 +969,7 @@ async function removals(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "a node that was disconnected checks the members of a group in which a removal has the publication number of a publication that a fail-over lost",
+    "a node that was disconnected checks a group's members if a removal reuses the publication number of a publication that a fail-over lost",
     async (t) => {
       const removal = await openGroup(t, ["ann", "bob"]);
       const ended = await openGroup(t, ["ann", "bob"]);

@@ -131,24 +131,27 @@ export async function continuing(t: Test, driver: NodeDriver): Promise<void> {
     },
   );
 
-  t.test("confirmSessions returns one result for each session, in order", async (t) => {
-    const { cluster, store } = first;
-    const logins: LoggedInSession[] = [];
-    const expected: string[] = [];
-    for (let at = 0; at < 120; at++) {
-      const level = at % 2 === 0 ? SECONDARY_DEVICE : MAIN_DEVICE;
-      const session = sessionOf(cluster, uniqueUid(), { level });
-      const login = await store.login(session, cluster.incarnation);
-      if (login.kind !== "entered") throw new Error(login.kind);
-      logins.push(login);
-      if (at % 3 === 0) await store.endSession(session, "logged_out");
-      expected.push(at % 3 === 0 ? "logged_out" : "confirmed");
-    }
-    const confirm = async (sessions: readonly LoggedInSession[]) => {
-      const results = await store.confirmSessions(sessions, cluster.incarnation);
-      return results.map((r) => (r.kind === "refused" ? r.reason : r.kind));
-    };
-    t.same(await confirm(logins), expected);
-    t.same(await confirm([]), []);
-  });
+  t.test(
+    "`confirmSessions` returns one result for each session, in the order of the sessions passed to it",
+    async (t) => {
+      const { cluster, store } = first;
+      const logins: LoggedInSession[] = [];
+      const expected: string[] = [];
+      for (let at = 0; at < 120; at++) {
+        const level = at % 2 === 0 ? SECONDARY_DEVICE : MAIN_DEVICE;
+        const session = sessionOf(cluster, uniqueUid(), { level });
+        const login = await store.login(session, cluster.incarnation);
+        if (login.kind !== "entered") throw new Error(login.kind);
+        logins.push(login);
+        if (at % 3 === 0) await store.endSession(session, "logged_out");
+        expected.push(at % 3 === 0 ? "logged_out" : "confirmed");
+      }
+      const confirm = async (sessions: readonly LoggedInSession[]) => {
+        const results = await store.confirmSessions(sessions, cluster.incarnation);
+        return results.map((r) => (r.kind === "refused" ? r.reason : r.kind));
+      };
+      t.same(await confirm(logins), expected);
+      t.same(await confirm([]), []);
+    },
+  );
 }

@@ -184,7 +184,7 @@ export async function channelLogs(t: Test, createFixture: FixtureFactory): Promi
     t.equal((await fixture.store.createStream(usedNo)).verdict, "taken");
   });
 
-  t.test("appended records are events of the stream, in order", async (t) => {
+  t.test("appended records become events of the stream, in the order of the records", async (t) => {
     const fixture = await createFixture(t);
     await fixture.listen(["g:g"]);
     const { store } = fixture;
@@ -304,7 +304,7 @@ export async function channelLogs(t: Test, createFixture: FixtureFactory): Promi
   );
 
   t.test(
-    "a personal stream is shown to both users of its channel until the stream ends",
+    "`personalStreamsOf` returns a durable stream of a personal channel to both users until the stream ends",
     async (t) => {
       const fixture = await createFixture(t);
       await fixture.listen(["u:alice", "u:bob"]);
@@ -432,34 +432,39 @@ export async function channelLogs(t: Test, createFixture: FixtureFactory): Promi
     t.match((await snapshotOf(fixture)).notes, [{ data: notice }, { data: "2" }]);
   });
 
-  t.test("a stream started with POST /event accepts records up to its maximum size", async (t) => {
-    const fixture = await createFixture(t);
-    await fixture.listen(["g:g"]);
-    const { store } = fixture;
-    const { start, end } = producer(fixture);
-    await start("", { eventId: "e" });
-    t.match(await store.appendToStream(appendOf([delta("a"), "1"], producing(0, 0))), {
-      verdict: "appended",
-    });
-    const half = delta("x".repeat(600_000));
-    t.match(await store.appendToStream(appendOf([half])), { verdict: "appended" });
-    t.equal(await codeOf(store.appendToStream(appendOf([half]))), "too_large");
-    t.match(await store.appendToStream(appendOf(["2"], producing(0, 1))), { verdict: "appended" });
-    await end("done");
-    await fixture.untilPublished(GROUP, "alice");
-    const published = publishedOf(fixture);
-    t.same(published.slice(0, 3), [
-      [STREAM_START, "", 0, 1],
-      [STREAM_CONTENT, "a", 1, 2],
-      ["record", "1", 2, 3],
-    ]);
-    t.same(published.slice(4), [
-      ["record", "2", 4, 5],
-      [STREAM_END, "done", 5, 6],
-    ]);
-    t.equal((await snapshotOf(fixture)).text.length, 600_001);
-    t.equal((await store.createStream(creation([], { isClosed: true }))).verdict, "exists");
-  });
+  t.test(
+    "a stream started with POST /event accepts appended records that fit within the stream's maximum size",
+    async (t) => {
+      const fixture = await createFixture(t);
+      await fixture.listen(["g:g"]);
+      const { store } = fixture;
+      const { start, end } = producer(fixture);
+      await start("", { eventId: "e" });
+      t.match(await store.appendToStream(appendOf([delta("a"), "1"], producing(0, 0))), {
+        verdict: "appended",
+      });
+      const half = delta("x".repeat(600_000));
+      t.match(await store.appendToStream(appendOf([half])), { verdict: "appended" });
+      t.equal(await codeOf(store.appendToStream(appendOf([half]))), "too_large");
+      t.match(await store.appendToStream(appendOf(["2"], producing(0, 1))), {
+        verdict: "appended",
+      });
+      await end("done");
+      await fixture.untilPublished(GROUP, "alice");
+      const published = publishedOf(fixture);
+      t.same(published.slice(0, 3), [
+        [STREAM_START, "", 0, 1],
+        [STREAM_CONTENT, "a", 1, 2],
+        ["record", "1", 2, 3],
+      ]);
+      t.same(published.slice(4), [
+        ["record", "2", 4, 5],
+        [STREAM_END, "done", 5, 6],
+      ]);
+      t.equal((await snapshotOf(fixture)).text.length, 600_001);
+      t.equal((await store.createStream(creation([], { isClosed: true }))).verdict, "exists");
+    },
+  );
 
   t.test(
     "POST /event continues a stream that was created as a durable stream, and a repeated event is applied once",
@@ -505,7 +510,7 @@ export async function channelLogTimes(t: Test, createFixture: FixtureFactory): P
     });
   });
 
-  t.test("a stream whose message has expired cannot be read as a log", async (t) => {
+  t.test("an ended stream whose message has expired cannot be read as a log", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.close();
     fixture.retentionS = 3600;

@@ -97,7 +97,7 @@ export async function facts(t: Test, createFixture: FixtureFactory): Promise<voi
     });
   });
 
-  t.test("a membership change applies to every call made after the change returned", async (t) => {
+  t.test("a read that begins after a membership change returned sees the change", async (t) => {
     const { store } = await createFixture(t);
     await store.createChannel(group("g"), []);
     for (let i = 0; i < 50; i++) {

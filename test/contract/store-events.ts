@@ -36,13 +36,16 @@ async function eventsOf(store: EventStore, limit = 1000): Promise<EventRow[]> {
 }
 
 export async function events(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a new store writes no events", async (t) => {
-    const { store } = await createFixture(t);
-    t.equal(await store.feedSwitch(), undefined);
-    await store.append(draftOf());
-    t.strictSame(await store.newestEvents(), new Array(EVENT_PARTITIONS).fill(EVENTS_START));
-    t.strictSame(await eventsOf(store), []);
-  });
+  t.test(
+    "a store writes no events to the feed before the feed is turned on for the first time",
+    async (t) => {
+      const { store } = await createFixture(t);
+      t.equal(await store.feedSwitch(), undefined);
+      await store.append(draftOf());
+      t.strictSame(await store.newestEvents(), new Array(EVENT_PARTITIONS).fill(EVENTS_START));
+      t.strictSame(await eventsOf(store), []);
+    },
+  );
 
   t.test("each stored message is in the feed once, in order of the channel's seqs", async (t) => {
     const fixture = await createFixture(t);
@@ -157,21 +160,24 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
       );
   });
 
-  t.test("the position for a time is before the first event at or after that time", async (t) => {
-    const { store } = await createFixture(t);
-    await store.switchFeed(true);
-    for (let i = 0; i < 3; i++) {
-      await store.append(draftOf());
-      await new Promise((resolve) => setTimeout(resolve, 2));
-    }
-    const rows = await eventsOf(store);
-    const times = rows.map(({ timestampMs }) => timestampMs);
-    for (const [at, time] of times.entries()) {
-      const position = (await store.eventsSince(time))[PARTITION];
-      t.equal(position?.number, times.indexOf(time), `event ${at}`);
-    }
-    t.equal((await store.eventsSince(Number.MAX_SAFE_INTEGER))[PARTITION]?.number, 3);
-  });
+  t.test(
+    "`eventsSince` returns the position before the first event at or after the given time",
+    async (t) => {
+      const { store } = await createFixture(t);
+      await store.switchFeed(true);
+      for (let i = 0; i < 3; i++) {
+        await store.append(draftOf());
+        await new Promise((resolve) => setTimeout(resolve, 2));
+      }
+      const rows = await eventsOf(store);
+      const times = rows.map(({ timestampMs }) => timestampMs);
+      for (const [at, time] of times.entries()) {
+        const position = (await store.eventsSince(time))[PARTITION];
+        t.equal(position?.number, times.indexOf(time), `event ${at}`);
+      }
+      t.equal((await store.eventsSince(Number.MAX_SAFE_INTEGER))[PARTITION]?.number, 3);
+    },
+  );
 
   t.test("a listener is called after an event was written", async (t) => {
     const { store } = await createFixture(t);

@@ -131,7 +131,7 @@ export async function history(t: Test, createFixture: FixtureFactory): Promise<v
     });
   });
 
-  t.test("both users of a personal channel read the same messages", async (t) => {
+  t.test("messages of both users of a personal channel are stored in one history", async (t) => {
     const { store } = await createFixture(t);
     await store.append(draftOf({ channel: { id: "bob", type: 1 }, fromUid: "alice" }));
     await store.append(draftOf({ channel: { id: "alice", type: 1 }, fromUid: "bob" }));
@@ -166,7 +166,7 @@ export async function time(t: Test, createFixture: FixtureFactory): Promise<void
   });
 
   t.test(
-    "a clientMsgNo that is reused after the dedupe window belongs to the newer message",
+    "a retry with a clientMsgNo that was reused after the dedupe window returns the result of the newer message",
     async (t) => {
       const fixture = await createFixture(t);
       for (const noPersist of [true, false]) {

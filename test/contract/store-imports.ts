@@ -190,26 +190,29 @@ export async function imports(t: Test, createFixture: FixtureFactory): Promise<v
     },
   );
 
-  t.test("a personal channel that is imported is listed for both users", async (t) => {
-    const fixture = await createFixture(t);
-    const { store } = fixture;
-    const toBob = { channel: { id: "bob", type: 1 } as const };
-    const key = channelKey(toBob.channel, "alice");
-    const list = async (uid: string) =>
-      (await store.newestConversations(uid, { sinceMs: 0, count: 9, beforeId: Infinity })).heads;
-    t.same(await list("bob"), []);
-    const messages = [2, 5].map((seq) => imported(seq, fixture.nowMs - DAY_MS, toBob));
-    await store.importMessages(key, messages);
-    for (const uid of ["alice", "bob"])
-      t.match(await list(uid), [{ headSeq: 5, unread: 0, last: { messageSeq: 5 } }], uid);
-    await store.append(draftOf({ ...toBob, key }));
-    t.match(await list("bob"), [{ headSeq: 6, unread: 1 }]);
-    await fixture.reopen();
-    t.match(await fixture.store.conversation("bob", { id: "alice", type: 1 }), {
-      headSeq: 6,
-      unread: 1,
-    });
-  });
+  t.test(
+    "a personal channel with imported messages is in the conversation lists of both users",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { store } = fixture;
+      const toBob = { channel: { id: "bob", type: 1 } as const };
+      const key = channelKey(toBob.channel, "alice");
+      const list = async (uid: string) =>
+        (await store.newestConversations(uid, { sinceMs: 0, count: 9, beforeId: Infinity })).heads;
+      t.same(await list("bob"), []);
+      const messages = [2, 5].map((seq) => imported(seq, fixture.nowMs - DAY_MS, toBob));
+      await store.importMessages(key, messages);
+      for (const uid of ["alice", "bob"])
+        t.match(await list(uid), [{ headSeq: 5, unread: 0, last: { messageSeq: 5 } }], uid);
+      await store.append(draftOf({ ...toBob, key }));
+      t.match(await list("bob"), [{ headSeq: 6, unread: 1 }]);
+      await fixture.reopen();
+      t.match(await fixture.store.conversation("bob", { id: "alice", type: 1 }), {
+        headSeq: 6,
+        unread: 1,
+      });
+    },
+  );
 
   t.test("an imported message is found by its source id until it is removed", async (t) => {
     const { fixture, messages } = await withImport(createFixture, t);

@@ -116,7 +116,7 @@ function storing(t: Test, createFixture: FixtureFactory): void {
     },
   );
 
-  t.test("a command is not part of the history and has no seq", async (t) => {
+  t.test("a command is not part of the history and uses no seq of its channel", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.appendCommand(commandOf());
     t.equal((await fixture.store.append(draftOf())).messageSeq, 1);
@@ -125,7 +125,7 @@ function storing(t: Test, createFixture: FixtureFactory): void {
     t.equal((await fixture.store.readMessages("2:g", ALL)).messages.length, 1);
   });
 
-  t.test("a command without recipients is published and not stored", async (t) => {
+  t.test("a command that has only push-only recipients is published and not stored", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.appendCommand(commandOf({ recipients: [], pushOnlyRecipients: ["alice"] }));
     t.same(mergedCommandEvents(fixture)[0]?.copies, [{ uid: "alice", inboxSeq: 0 }]);
@@ -161,17 +161,20 @@ function storing(t: Test, createFixture: FixtureFactory): void {
     },
   );
 
-  t.test("an inbox above its limit loses its oldest copies", async (t) => {
-    const { store } = await createFixture(t);
-    const calls = Array.from({ length: MAX_INBOX + 5 }, () =>
-      store.appendCommand(commandOf({ recipients: ["zoe"] })),
-    );
-    await Promise.all(calls);
-    const kept = inboxSeqsOf(await store.readInbox("zoe", 0, ALL));
-    t.equal(kept.length, MAX_INBOX);
-    t.same([kept[0], kept.at(-1)], [6, MAX_INBOX + 5]);
-    t.equal(await store.acknowledgeCommands("zoe", [5, 6]), 1);
-  });
+  t.test(
+    "an inbox with more than its maximum number of copies loses its oldest copies",
+    async (t) => {
+      const { store } = await createFixture(t);
+      const calls = Array.from({ length: MAX_INBOX + 5 }, () =>
+        store.appendCommand(commandOf({ recipients: ["zoe"] })),
+      );
+      await Promise.all(calls);
+      const kept = inboxSeqsOf(await store.readInbox("zoe", 0, ALL));
+      t.equal(kept.length, MAX_INBOX);
+      t.same([kept[0], kept.at(-1)], [6, MAX_INBOX + 5]);
+      t.equal(await store.acknowledgeCommands("zoe", [5, 6]), 1);
+    },
+  );
 
   t.test(
     "the commands of one user fill at most a tenth of another user's inbox, and further commands to that user are refused as overloaded",
@@ -232,7 +235,7 @@ function storing(t: Test, createFixture: FixtureFactory): void {
   );
 
   t.test(
-    "a user's command to a full inbox displaces the oldest copy of the user with the most copies",
+    "a user's command to a full inbox displaces a copy of the user with the most copies, not a backend's copy",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;
@@ -553,7 +556,7 @@ function commandRetries(t: Test, createFixture: FixtureFactory): void {
   );
 
   t.test(
-    "a command that repeats the clientMsgNo of a message is a duplicate of that message",
+    "a command that repeats the clientMsgNo and the payload of a message is a duplicate of that message",
     async (t) => {
       const fixture = await createFixture(t);
       const first = await fixture.store.append(draftOf({ clientMsgNo: "m", payload }));
@@ -568,7 +571,7 @@ function commandRetries(t: Test, createFixture: FixtureFactory): void {
   );
 
   t.test(
-    "only one of several concurrent messages and commands with the same clientMsgNo is stored, and all calls return its result",
+    "only one of several concurrent messages and commands with the same clientMsgNo and payload is stored, and all calls return its id",
     async (t) => {
       const fixture = await createFixture(t);
       for (const kinds of ["cccc", "cmcm", "mcmc", "mmcc", "ccmm"]) {

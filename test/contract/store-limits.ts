@@ -32,7 +32,7 @@ const range = (from: number, to: number) =>
 
 export async function limits(t: Test, createFixture: FixtureFactory): Promise<void> {
   t.test(
-    "a channel over its message limit keeps only its newest messages, and its seqs continue",
+    "a channel with more than `maxChannelMessages` messages keeps only the newest ones, and its seqs continue",
     async (t) => {
       const fixture = await withLimit(createFixture, t);
       await send(fixture, 250, { channel: personalChannel("bob") });
@@ -63,7 +63,7 @@ export async function limits(t: Test, createFixture: FixtureFactory): Promise<vo
   );
 
   t.test(
-    "a message limit that is set after messages were stored also applies to channels without new messages",
+    "a `maxChannelMessages` that is set after messages were stored also applies to channels without new messages",
     async (t) => {
       const fixture = await withGroup(createFixture, t);
       await send(fixture, 13);
@@ -81,7 +81,7 @@ export async function limits(t: Test, createFixture: FixtureFactory): Promise<vo
     },
   );
 
-  t.test("a retry of a removed message returns the first result", async (t) => {
+  t.test("a retry of a removed message returns the result of that message", async (t) => {
     const fixture = await withLimit(createFixture, t);
     const first = await fixture.store.append(retryOf("n"));
     await send(fixture, 20);

@@ -48,7 +48,7 @@ export function logContract(t: Test, driver: LogDriver): void {
 }
 
 function creating(t: Test, driver: LogDriver): void {
-  t.test("a created log has the configuration of its draft, even after a restart", async (t) => {
+  t.test("a created log has the requested configuration, even after a restart", async (t) => {
     const fixture = await driver.open(t);
     const draft = draftOf({ contentType: "text/plain; charset=UTF-8", ttlS: 3600 });
     const head = await created(fixture.store.createLog(NAME, draft));
@@ -101,7 +101,7 @@ function creating(t: Test, driver: LogDriver): void {
     t.equal(await endingOf(fixture.store, NAME), "closed");
   });
 
-  t.test("only one of several concurrent calls creates the log", async (t) => {
+  t.test("only one of several concurrent calls with the same name creates the log", async (t) => {
     const { store } = await driver.open(t);
     const calls = Array.from({ length: 10 }, () => store.createLog(NAME, draftOf()));
     const verdicts = (await Promise.all(calls)).map(({ verdict }) => verdict);
@@ -209,7 +209,7 @@ function appending(t: Test, driver: LogDriver): void {
     });
   });
 
-  t.test("records of a different media type are refused", async (t) => {
+  t.test("records whose media type differs from that of the log are refused", async (t) => {
     const { store } = await driver.open(t);
     await created(store.createLog(NAME, draftOf()));
     const other = appendOf(["1"], JSON_TYPE);
@@ -319,44 +319,50 @@ function closing(t: Test, driver: LogDriver): void {
     }
   });
 
-  t.test("a small log keeps its records when it is closed and stored", async (t) => {
-    const fixture = await driver.open(t);
-    await created(fixture.store.createLog(NAME, draftOf()));
-    const { tail: first } = await appended(fixture.store.appendLog(NAME, appendOf(["a"])));
-    await fixture.sweep();
-    await appended(fixture.store.appendLog(NAME, appendOf(["b"])));
-    await appended(fixture.store.appendLog(NAME, appendOf([], { close: "closed" })));
-    for (let i = 0; i < 3; i++) {
-      t.strictSame(await appendsOf(fixture.store, NAME), [["a"], ["b"]]);
-      t.strictSame(await appendsOf(fixture.store, NAME, first), [["b"]]);
-      t.strictSame(await appendsOf(fixture.store, NAME, LOG_START, 1), [["a"], ["b"]]);
-      if (i === 0) await fixture.sweep();
-      else await fixture.reopen();
-    }
-  });
+  t.test(
+    "a small log that was closed keeps its records after a checkpoint and a restart",
+    async (t) => {
+      const fixture = await driver.open(t);
+      await created(fixture.store.createLog(NAME, draftOf()));
+      const { tail: first } = await appended(fixture.store.appendLog(NAME, appendOf(["a"])));
+      await fixture.sweep();
+      await appended(fixture.store.appendLog(NAME, appendOf(["b"])));
+      await appended(fixture.store.appendLog(NAME, appendOf([], { close: "closed" })));
+      for (let i = 0; i < 3; i++) {
+        t.strictSame(await appendsOf(fixture.store, NAME), [["a"], ["b"]]);
+        t.strictSame(await appendsOf(fixture.store, NAME, first), [["b"]]);
+        t.strictSame(await appendsOf(fixture.store, NAME, LOG_START, 1), [["a"], ["b"]]);
+        if (i === 0) await fixture.sweep();
+        else await fixture.reopen();
+      }
+    },
+  );
 }
 
 function producing(t: Test, driver: LogDriver): void {
-  t.test("each request of a producer has the specified outcome", async (t) => {
-    const fixture = await driver.open(t);
-    const { store } = fixture;
-    await created(store.createLog(NAME, draftOf()));
-    const send = (number: number, epoch: number) =>
-      store.appendLog(NAME, appendOf([`${epoch}.${number}`], producerOf(number, epoch)));
-    t.strictSame(await send(1, 3), { verdict: "gap", expected: 0 }, "the producer is unknown");
-    t.match(await send(0, 3), { verdict: "appended", producer: { epoch: 3, number: 0 } });
-    t.match(await send(1, 3), { verdict: "appended", producer: { epoch: 3, number: 1 } });
-    t.match(await send(0, 3), { verdict: "repeated", producer: { epoch: 3, number: 1 } });
-    t.match(await send(1, 3), { verdict: "repeated", producer: { epoch: 3, number: 1 } });
-    t.strictSame(await send(3, 3), { verdict: "gap", expected: 2 });
-    t.strictSame(await send(2, 2), { verdict: "stale_epoch", epoch: 3 });
-    t.strictSame(await send(1, 4), { verdict: "bad_start" });
-    t.match(await send(0, 4), { verdict: "appended", producer: { epoch: 4, number: 0 } });
-    t.strictSame(await send(2, 3), { verdict: "stale_epoch", epoch: 4 });
-    const other = appendOf(["q"], producerOf(0, 0, "q"));
-    t.match(await store.appendLog(NAME, other), { verdict: "appended" }, "another producer");
-    t.strictSame(await appendsOf(store, NAME), [["3.0"], ["3.1"], ["4.0"], ["q"]]);
-  });
+  t.test(
+    "a producer's append is accepted, recognised as a retry or refused by its epoch and number",
+    async (t) => {
+      const fixture = await driver.open(t);
+      const { store } = fixture;
+      await created(store.createLog(NAME, draftOf()));
+      const send = (number: number, epoch: number) =>
+        store.appendLog(NAME, appendOf([`${epoch}.${number}`], producerOf(number, epoch)));
+      t.strictSame(await send(1, 3), { verdict: "gap", expected: 0 }, "the producer is unknown");
+      t.match(await send(0, 3), { verdict: "appended", producer: { epoch: 3, number: 0 } });
+      t.match(await send(1, 3), { verdict: "appended", producer: { epoch: 3, number: 1 } });
+      t.match(await send(0, 3), { verdict: "repeated", producer: { epoch: 3, number: 1 } });
+      t.match(await send(1, 3), { verdict: "repeated", producer: { epoch: 3, number: 1 } });
+      t.strictSame(await send(3, 3), { verdict: "gap", expected: 2 });
+      t.strictSame(await send(2, 2), { verdict: "stale_epoch", epoch: 3 });
+      t.strictSame(await send(1, 4), { verdict: "bad_start" });
+      t.match(await send(0, 4), { verdict: "appended", producer: { epoch: 4, number: 0 } });
+      t.strictSame(await send(2, 3), { verdict: "stale_epoch", epoch: 4 });
+      const other = appendOf(["q"], producerOf(0, 0, "q"));
+      t.match(await store.appendLog(NAME, other), { verdict: "appended" }, "another producer");
+      t.strictSame(await appendsOf(store, NAME), [["3.0"], ["3.1"], ["4.0"], ["q"]]);
+    },
+  );
 
   t.test("a retry is recognised after a checkpoint and a restart", async (t) => {
     const fixture = await driver.open(t);
@@ -416,22 +422,25 @@ function producing(t: Test, driver: LogDriver): void {
 }
 
 function limits(t: Test, driver: LogDriver): void {
-  t.test("an append over the maximum size is refused and changes nothing", async (t) => {
-    const { store } = await driver.open(t, { maxBytes: 2 * sizeOf(["abcd"]), maxRecords: 3 });
-    await created(store.createLog(NAME, draftOf()));
-    await appended(store.appendLog(NAME, appendOf(["abcd"])));
-    t.equal(await fullLimit(store.appendLog(NAME, appendOf(["abcde"]))), "bytes");
-    const { tail } = await appended(store.appendLog(NAME, appendOf(["abcd"])));
-    t.equal(await fullLimit(store.appendLog(NAME, appendOf([""]))), "bytes");
-    t.match(await store.appendLog(NAME, appendOf([], { close: "closed" })), { tail });
-    t.equal(
-      await fullLimit(store.createLog(free("b"), draftOf({ records: [Buffer.alloc(100)] }))),
-      "bytes",
-    );
-    t.equal(await store.logHead(free("b")), "missing");
-  });
+  t.test(
+    "an append that would exceed the log's maximum size is refused and changes nothing",
+    async (t) => {
+      const { store } = await driver.open(t, { maxBytes: 2 * sizeOf(["abcd"]), maxRecords: 3 });
+      await created(store.createLog(NAME, draftOf()));
+      await appended(store.appendLog(NAME, appendOf(["abcd"])));
+      t.equal(await fullLimit(store.appendLog(NAME, appendOf(["abcde"]))), "bytes");
+      const { tail } = await appended(store.appendLog(NAME, appendOf(["abcd"])));
+      t.equal(await fullLimit(store.appendLog(NAME, appendOf([""]))), "bytes");
+      t.match(await store.appendLog(NAME, appendOf([], { close: "closed" })), { tail });
+      t.equal(
+        await fullLimit(store.createLog(free("b"), draftOf({ records: [Buffer.alloc(100)] }))),
+        "bytes",
+      );
+      t.equal(await store.logHead(free("b")), "missing");
+    },
+  );
 
-  t.test("a log over a lowered limit can be closed", async (t) => {
+  t.test("a log that exceeds a lowered `maxBytes` or `maxRecords` can be closed", async (t) => {
     const limits = { maxBytes: 1000, maxRecords: 3 };
     const fixture = await driver.open(t, limits);
     for (const path of ["bytes", "records"]) {
@@ -449,19 +458,23 @@ function limits(t: Test, driver: LogDriver): void {
     }
   });
 
-  t.test("an append over the maximum number of records is refused", async (t) => {
-    const { store } = await driver.open(t, { maxRecords: 3 });
-    await created(store.createLog(NAME, draftOf(JSON_TYPE)));
-    const append = (texts: readonly string[]) => store.appendLog(NAME, appendOf(texts, JSON_TYPE));
-    await appended(append(["1", "2"]));
-    t.equal(await fullLimit(append(["3", "4"])), "records");
-    await appended(append(["3"]));
-    t.equal(await fullLimit(append(["4"])), "records");
-    t.strictSame(await appendsOf(store, NAME), [["1", "2"], ["3"]]);
-  });
+  t.test(
+    "an append that would exceed the log's maximum number of records is refused",
+    async (t) => {
+      const { store } = await driver.open(t, { maxRecords: 3 });
+      await created(store.createLog(NAME, draftOf(JSON_TYPE)));
+      const append = (texts: readonly string[]) =>
+        store.appendLog(NAME, appendOf(texts, JSON_TYPE));
+      await appended(append(["1", "2"]));
+      t.equal(await fullLimit(append(["3", "4"])), "records");
+      await appended(append(["3"]));
+      t.equal(await fullLimit(append(["4"])), "records");
+      t.strictSame(await appendsOf(store, NAME), [["1", "2"], ["3"]]);
+    },
+  );
 
   t.test(
-    "a new producer replaces only a producer that has been silent for the dedupe window",
+    "a producer beyond `maxProducers` replaces only a producer that has been silent for the dedupe window",
     async (t) => {
       const fixture = await driver.open(t, { maxProducers: 2 });
       await created(fixture.store.createLog(NAME, draftOf()));
@@ -521,7 +534,7 @@ function deleting(t: Test, driver: LogDriver): void {
   });
 
   for (const size of [10, 40_000])
-    t.test(`a deleted log of ${size} bytes leaves no data`, async (t) => {
+    t.test(`a deleted log with records of ${size} bytes leaves no data`, async (t) => {
       const fixture = await driver.open(t);
       for (const [i, isSwept] of [true, false].entries()) {
         const name = free(`log/${i}`);
@@ -543,40 +556,47 @@ function deleting(t: Test, driver: LogDriver): void {
 }
 
 function forking(t: Test, driver: LogDriver): void {
-  t.test("a fork has the source's frames up to the fork offset and then its own", async (t) => {
-    const fixture = await driver.open(t);
-    const { store } = fixture;
-    await created(store.createLog(NAME, draftOf({ records: [bytesOf("a")] })));
-    const { tail: second } = await appended(store.appendLog(NAME, appendOf(["b"])));
-    await appended(store.appendLog(NAME, appendOf(["c"])));
-    const [atStart, atSecond, atTail] = [free("f/0"), free("f/1"), free("f/2")];
-    const fork = (offset?: LogOffset) => draftOf({ origin: forkOf("chats/1", offset) });
-    await created(store.createLog(atStart, fork(LOG_START)));
-    const draft = { ...fork(second), records: [bytesOf("own")], contentType: undefined };
-    const head = await created(store.createLog(atSecond, draft));
-    t.match(head, { records: 3, contentType: "text/plain", closed: undefined });
-    await created(store.createLog(atTail, fork()));
-    for (const [i, name] of [NAME, atStart, atSecond, atTail].entries())
-      await appended(store.appendLog(name, appendOf([`later ${i}`], producerOf(0))));
-    for (const stage of ["at once", "after a checkpoint", "after a restart"]) {
-      const later = (i: number) => [`later ${i}`];
-      t.strictSame(await appendsOf(fixture.store, atStart), [later(1)], stage);
-      t.strictSame(
-        await appendsOf(fixture.store, atSecond),
-        [["a"], ["b"], ["own"], later(2)],
-        stage,
-      );
-      t.strictSame(await appendsOf(fixture.store, atTail), [["a"], ["b"], ["c"], later(3)], stage);
-      t.strictSame(await appendsOf(fixture.store, atSecond, second), [["own"], later(2)], stage);
-      t.strictSame(
-        await appendsOf(fixture.store, NAME),
-        [["a"], ["b"], ["c"], later(0)],
-        "the source does not change",
-      );
-      if (stage === "at once") await fixture.sweep();
-      else await fixture.reopen();
-    }
-  });
+  t.test(
+    "a fork has the source's frames up to the fork offset, followed by its own frames",
+    async (t) => {
+      const fixture = await driver.open(t);
+      const { store } = fixture;
+      await created(store.createLog(NAME, draftOf({ records: [bytesOf("a")] })));
+      const { tail: second } = await appended(store.appendLog(NAME, appendOf(["b"])));
+      await appended(store.appendLog(NAME, appendOf(["c"])));
+      const [atStart, atSecond, atTail] = [free("f/0"), free("f/1"), free("f/2")];
+      const fork = (offset?: LogOffset) => draftOf({ origin: forkOf("chats/1", offset) });
+      await created(store.createLog(atStart, fork(LOG_START)));
+      const draft = { ...fork(second), records: [bytesOf("own")], contentType: undefined };
+      const head = await created(store.createLog(atSecond, draft));
+      t.match(head, { records: 3, contentType: "text/plain", closed: undefined });
+      await created(store.createLog(atTail, fork()));
+      for (const [i, name] of [NAME, atStart, atSecond, atTail].entries())
+        await appended(store.appendLog(name, appendOf([`later ${i}`], producerOf(0))));
+      for (const stage of ["at once", "after a checkpoint", "after a restart"]) {
+        const later = (i: number) => [`later ${i}`];
+        t.strictSame(await appendsOf(fixture.store, atStart), [later(1)], stage);
+        t.strictSame(
+          await appendsOf(fixture.store, atSecond),
+          [["a"], ["b"], ["own"], later(2)],
+          stage,
+        );
+        t.strictSame(
+          await appendsOf(fixture.store, atTail),
+          [["a"], ["b"], ["c"], later(3)],
+          stage,
+        );
+        t.strictSame(await appendsOf(fixture.store, atSecond, second), [["own"], later(2)], stage);
+        t.strictSame(
+          await appendsOf(fixture.store, NAME),
+          [["a"], ["b"], ["c"], later(0)],
+          "the source does not change",
+        );
+        if (stage === "at once") await fixture.sweep();
+        else await fixture.reopen();
+      }
+    },
+  );
 
   t.test("the frames that a fork inherits have the same offsets as in the source", async (t) => {
     const { store } = await driver.open(t);
@@ -744,7 +764,7 @@ function forking(t: Test, driver: LogDriver): void {
   );
 
   t.test(
-    "a deleted source stays readable for its forks, and is removed with the last fork",
+    "the records of a deleted source stay readable in its forks, and the source is removed with the last fork",
     async (t) => {
       const fixture = await driver.open(t);
       const source = free("a");
@@ -913,31 +933,34 @@ function expiring(t: Test, driver: LogDriver): void {
 }
 
 function events(t: Test, driver: LogDriver): void {
-  t.test("appends, the close and the deletion of a log are published in order", async (t) => {
-    const fixture = await driver.open(t);
-    const { store } = fixture;
-    const { incarnation } = await created(store.createLog(NAME, draftOf()));
-    const small = await appended(store.appendLog(NAME, appendOf(["a"])));
-    const large = await appended(
-      store.appendLog(NAME, appendOf(["x".repeat(MAX_LOG_EVENT_BYTES)])),
-    );
-    await appended(store.appendLog(NAME, appendOf(["b"], { close: "cancelled" })));
-    await store.appendLog(NAME, appendOf(["c"]));
-    await store.appendLog(NAME, appendOf([], { close: "closed" }));
-    t.equal(await store.deleteLog(NAME), "done");
-    while (fixture.events.length < 4) await new Promise((resolve) => setImmediate(resolve));
-    const [first, second, third, last, ...others] = fixture.events;
-    const common = { kind: "log", nameText: logNameText(NAME), incarnation };
-    t.match(first, { ...common, change: "appended", from: LOG_START, tail: small.tail });
-    t.equal(first?.closed, undefined);
-    const { pieces: [piece = new Uint8Array(0)] = [] } = { pieces: [first?.frame] };
-    t.equal(framesIn(piece ?? new Uint8Array(0)).next().done, false, "the frame is in the event");
-    t.match(second, { ...common, change: "appended", from: small.tail, tail: large.tail });
-    t.equal(second?.frame, undefined, "a large frame is not published");
-    t.match(third, { ...common, change: "appended", from: large.tail, closed: "cancelled" });
-    t.match(last, { ...common, change: "deleted", closed: "cancelled" });
-    t.strictSame(others, [], "refused calls publish nothing");
-  });
+  t.test(
+    "appends, the close and the deletion of a log are published in the order of the calls",
+    async (t) => {
+      const fixture = await driver.open(t);
+      const { store } = fixture;
+      const { incarnation } = await created(store.createLog(NAME, draftOf()));
+      const small = await appended(store.appendLog(NAME, appendOf(["a"])));
+      const large = await appended(
+        store.appendLog(NAME, appendOf(["x".repeat(MAX_LOG_EVENT_BYTES)])),
+      );
+      await appended(store.appendLog(NAME, appendOf(["b"], { close: "cancelled" })));
+      await store.appendLog(NAME, appendOf(["c"]));
+      await store.appendLog(NAME, appendOf([], { close: "closed" }));
+      t.equal(await store.deleteLog(NAME), "done");
+      while (fixture.events.length < 4) await new Promise((resolve) => setImmediate(resolve));
+      const [first, second, third, last, ...others] = fixture.events;
+      const common = { kind: "log", nameText: logNameText(NAME), incarnation };
+      t.match(first, { ...common, change: "appended", from: LOG_START, tail: small.tail });
+      t.equal(first?.closed, undefined);
+      const { pieces: [piece = new Uint8Array(0)] = [] } = { pieces: [first?.frame] };
+      t.equal(framesIn(piece ?? new Uint8Array(0)).next().done, false, "the frame is in the event");
+      t.match(second, { ...common, change: "appended", from: small.tail, tail: large.tail });
+      t.equal(second?.frame, undefined, "a large frame is not published");
+      t.match(third, { ...common, change: "appended", from: large.tail, closed: "cancelled" });
+      t.match(last, { ...common, change: "deleted", closed: "cancelled" });
+      t.strictSame(others, [], "refused calls publish nothing");
+    },
+  );
 }
 
 /** Returns all bytes from the offset to the tail. */

@@ -42,7 +42,7 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
   });
 
   t.test(
-    "a removal of members is published once, in order with the messages, and names the users who are no longer members",
+    "a removal of members is published once, after earlier and before later messages, and names the users who are no longer members",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;

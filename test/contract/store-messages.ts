@@ -181,52 +181,61 @@ export async function appending(t: Test, createFixture: FixtureFactory): Promise
     t.equal((await fixture.store.append(draftOf())).messageSeq, 3);
   });
 
-  t.test("an unstored message is published in order and is not part of the history", async (t) => {
-    const fixture = await createFixture(t);
-    const header = { noPersist: true, redDot: false };
-    const results = await Promise.all([
-      fixture.store.append(draftOf()),
-      fixture.store.append(draftOf({ header, recipients: ["bob"] })),
-      fixture.store.append(draftOf()),
-    ]);
-    t.same(
-      results.map((result) => result.messageSeq),
-      [1, 0, 2],
-    );
-    await fixture.untilEvents(3);
-    t.same(seqsOf(fixture.messages), [1, 0, 2]);
-    t.match(fixture.events[1], { recipients: ["bob"] });
-    const { messages } = await fixture.store.readMessages("2:g", ALL);
-    t.same(seqsOf(messages), [1, 2]);
-    t.equal(await fixture.store.headSeq("2:g"), 2);
-  });
+  t.test(
+    "an unstored message is published in the order of the calls and is not part of the history",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const header = { noPersist: true, redDot: false };
+      const results = await Promise.all([
+        fixture.store.append(draftOf()),
+        fixture.store.append(draftOf({ header, recipients: ["bob"] })),
+        fixture.store.append(draftOf()),
+      ]);
+      t.same(
+        results.map((result) => result.messageSeq),
+        [1, 0, 2],
+      );
+      await fixture.untilEvents(3);
+      t.same(seqsOf(fixture.messages), [1, 0, 2]);
+      t.match(fixture.events[1], { recipients: ["bob"] });
+      const { messages } = await fixture.store.readMessages("2:g", ALL);
+      t.same(seqsOf(messages), [1, 2]);
+      t.equal(await fixture.store.headSeq("2:g"), 2);
+    },
+  );
 
-  t.test("an exception thrown by the publisher does not affect the store", async (t) => {
-    const fixture = await createFixture(t);
-    fixture.onPublish = () => {
-      throw new Error("the publisher failed");
-    };
-    t.equal((await fixture.store.append(draftOf())).messageSeq, 1);
-    t.equal((await fixture.store.append(draftOf())).messageSeq, 2);
-    await fixture.untilEvents(2);
-    t.equal(fixture.events.length, 2);
-  });
+  t.test(
+    "messages are stored and published even if the publisher throws an exception",
+    async (t) => {
+      const fixture = await createFixture(t);
+      fixture.onPublish = () => {
+        throw new Error("the publisher failed");
+      };
+      t.equal((await fixture.store.append(draftOf())).messageSeq, 1);
+      t.equal((await fixture.store.append(draftOf())).messageSeq, 2);
+      await fixture.untilEvents(2);
+      t.equal(fixture.events.length, 2);
+    },
+  );
 }
 
 export async function retries(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("a retry returns the first result and is neither stored nor published", async (t) => {
-    const fixture = await createFixture(t);
-    const first = await fixture.store.append(retryOf("n1"));
-    await fixture.untilEvents(1);
-    const second = await fixture.store.append(retryOf("n1"));
-    t.same(second, { ...first, duplicate: true });
-    t.equal(fixture.events.length, 1);
-    t.equal(await fixture.store.headSeq("2:g"), 1);
-    await fixture.reopen();
-    t.same(await fixture.store.append(retryOf("n1")), second);
-    t.equal(fixture.events.length, 1);
-    t.equal((await fixture.store.append(retryOf("n2"))).messageSeq, 2);
-  });
+  t.test(
+    "a retry returns the result of the first message and is neither stored nor published",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const first = await fixture.store.append(retryOf("n1"));
+      await fixture.untilEvents(1);
+      const second = await fixture.store.append(retryOf("n1"));
+      t.same(second, { ...first, duplicate: true });
+      t.equal(fixture.events.length, 1);
+      t.equal(await fixture.store.headSeq("2:g"), 1);
+      await fixture.reopen();
+      t.same(await fixture.store.append(retryOf("n1")), second);
+      t.equal(fixture.events.length, 1);
+      t.equal((await fixture.store.append(retryOf("n2"))).messageSeq, 2);
+    },
+  );
 
   t.test("concurrent retries of a message result in one message", async (t) => {
     const fixture = await createFixture(t);
@@ -305,23 +314,26 @@ export async function retries(t: Test, createFixture: FixtureFactory): Promise<v
       },
     );
 
-  t.test("only one of several concurrent payloads with one clientMsgNo is stored", async (t) => {
-    const fixture = await createFixture(t);
-    const results = await Promise.all(
-      Array.from({ length: 12 }, (_, i) => {
-        const payload = OTHER_PAYLOADS[i % 3] ?? NO_BYTES;
-        return fixture.store.append({ ...retryOf("n"), payload });
-      }),
-    );
-    t.equal(
-      results.filter(({ messageSeq, duplicate }) => messageSeq === 1 && !duplicate).length,
-      1,
-    );
-    t.equal(results.filter(({ duplicate }) => duplicate).length, 3, "retries of one message");
-    t.equal(results.filter(({ refused }) => refused === "client_msg_no_reused").length, 8);
-    await fixture.untilEvents(1);
-    t.same(seqsOf(fixture.messages), [1]);
-  });
+  t.test(
+    "only one of several concurrent messages with one clientMsgNo and different payloads is stored",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const results = await Promise.all(
+        Array.from({ length: 12 }, (_, i) => {
+          const payload = OTHER_PAYLOADS[i % 3] ?? NO_BYTES;
+          return fixture.store.append({ ...retryOf("n"), payload });
+        }),
+      );
+      t.equal(
+        results.filter(({ messageSeq, duplicate }) => messageSeq === 1 && !duplicate).length,
+        1,
+      );
+      t.equal(results.filter(({ duplicate }) => duplicate).length, 3, "retries of one message");
+      t.equal(results.filter(({ refused }) => refused === "client_msg_no_reused").length, 8);
+      await fixture.untilEvents(1);
+      t.same(seqsOf(fixture.messages), [1]);
+    },
+  );
 
   t.test(
     "if allowsReuse is set, a message with a reused clientMsgNo and a different payload is stored, and later retries are compared with that message",

@@ -74,7 +74,7 @@ export async function push(t: Test, createFixture: FixtureFactory): Promise<void
     t.strictSame([...(old ?? [])], [], "the time to live has ended");
   });
 
-  t.test("the owner of a replaced lease cannot move the cursor or write events", async (t) => {
+  t.test("the owner of a replaced lease cannot move the push cursor or write events", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
     const from = (await store.claimPushCursor(PARTITION, LEASE)) ?? EVENTS_START;
@@ -91,44 +91,47 @@ export async function push(t: Test, createFixture: FixtureFactory): Promise<void
     t.ok(await store.movePushCursor(PARTITION, { ...move, lease: newer }));
   });
 
-  t.test("equal concurrent moves of a cursor move the cursor and write events once", async (t) => {
-    const fixture = await createFixture(t);
-    const { store } = fixture;
-    await store.switchFeed(true);
-    await store.append(draftOf());
-    const start = await store.claimPushCursor(PARTITION, LEASE);
-    const newest = (await store.newestEvents())[PARTITION];
-    t.strictSame(start, newest, "a new cursor starts after the newest event");
-    const { messageId } = await store.append(draftOf({ clientMsgNo: "second" }));
-    const to = { number: 2, id: messageId };
-    const from = start ?? EVENTS_START;
-    const move = { lease: LEASE, from, to, events: [unreached("bob"), unreached("carol")] };
-    const moved = await Promise.all([1, 2, 3].map(() => store.movePushCursor(PARTITION, move)));
-    t.equal(moved.filter(Boolean).length, 1, "exactly one of several equal moves is made");
-    const { rows } = await store.readEvents(PARTITION, to, 10);
-    t.match(rows, [
-      {
-        number: 3,
-        type: "message.unreached",
-        key: KEY,
-        messageSeq: 1,
-        fields: unreached("bob").fields,
-      },
-      { number: 4, fields: unreached("carol").fields },
-    ]);
-    t.equal(rows.length, 2, "the events of the move are written once");
-    t.ok((rows[0]?.id ?? 0) > messageId, "each event has an id of its own");
-    await fixture.reopen();
-    t.strictSame(await fixture.store.claimPushCursor(PARTITION, LEASE), to, "after a restart");
-    t.strictSame((await fixture.store.readEvents(PARTITION, to, 10)).rows, rows);
-    await fixture.store.switchFeed(false);
-    const last = { number: 4, id: rows[1]?.id ?? 0 };
-    t.ok(await fixture.store.movePushCursor(PARTITION, { ...move, from: to, to: last }));
-    await fixture.store.switchFeed(true);
-    t.strictSame(
-      (await fixture.store.readEvents(PARTITION, to, 10)).rows,
-      rows,
-      "no events are written while the feed is off",
-    );
-  });
+  t.test(
+    "equal concurrent moves of a push cursor move the cursor and write their events once",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { store } = fixture;
+      await store.switchFeed(true);
+      await store.append(draftOf());
+      const start = await store.claimPushCursor(PARTITION, LEASE);
+      const newest = (await store.newestEvents())[PARTITION];
+      t.strictSame(start, newest, "a new cursor starts after the newest event");
+      const { messageId } = await store.append(draftOf({ clientMsgNo: "second" }));
+      const to = { number: 2, id: messageId };
+      const from = start ?? EVENTS_START;
+      const move = { lease: LEASE, from, to, events: [unreached("bob"), unreached("carol")] };
+      const moved = await Promise.all([1, 2, 3].map(() => store.movePushCursor(PARTITION, move)));
+      t.equal(moved.filter(Boolean).length, 1, "exactly one of several equal moves is made");
+      const { rows } = await store.readEvents(PARTITION, to, 10);
+      t.match(rows, [
+        {
+          number: 3,
+          type: "message.unreached",
+          key: KEY,
+          messageSeq: 1,
+          fields: unreached("bob").fields,
+        },
+        { number: 4, fields: unreached("carol").fields },
+      ]);
+      t.equal(rows.length, 2, "the events of the move are written once");
+      t.ok((rows[0]?.id ?? 0) > messageId, "each event has an id of its own");
+      await fixture.reopen();
+      t.strictSame(await fixture.store.claimPushCursor(PARTITION, LEASE), to, "after a restart");
+      t.strictSame((await fixture.store.readEvents(PARTITION, to, 10)).rows, rows);
+      await fixture.store.switchFeed(false);
+      const last = { number: 4, id: rows[1]?.id ?? 0 };
+      t.ok(await fixture.store.movePushCursor(PARTITION, { ...move, from: to, to: last }));
+      await fixture.store.switchFeed(true);
+      t.strictSame(
+        (await fixture.store.readEvents(PARTITION, to, 10)).rows,
+        rows,
+        "no events are written while the feed is off",
+      );
+    },
+  );
 }

@@ -54,7 +54,7 @@ export async function streamReads(t: Test, createFixture: FixtureFactory): Promi
   );
 
   t.test(
-    "stream events are published in order with messages, with their index and text offset",
+    "stream events and messages are published in the order of the calls, and each event has its index and text offset",
     async (t) => {
       const fixture = await createFixture(t);
       const { start, content, tool, end } = producer(fixture);
@@ -329,7 +329,7 @@ export async function streamReads(t: Test, createFixture: FixtureFactory): Promi
     t.equal(published, 202);
   });
 
-  t.test("an exception thrown by the publisher does not affect a stream", async (t) => {
+  t.test("stream events are stored even if the publisher throws an exception", async (t) => {
     const fixture = await createFixture(t);
     const { start, content } = producer(fixture);
     fixture.onPublish = () => {

@@ -313,27 +313,30 @@ export async function streamEnds(t: Test, createFixture: FixtureFactory): Promis
     },
   );
 
-  t.test("a stream that receives no event for too long is interrupted", async (t) => {
-    const fixture = await createFixture(t);
-    const { start, content } = producer(fixture);
-    const inH = { channel: { id: "h", type: 2 } } as const;
-    await start();
-    await start("", inH);
-    await content("kept");
-    fixture.nowMs += 1000;
-    await content("more", inH);
-    t.equal(await fixture.store.interruptStreams(1000), 0);
-    t.equal(await fixture.store.interruptStreams(999), 1);
-    t.equal(await fixture.store.interruptStreams(999), 0);
-    t.match(await snapshotOf(fixture), { state: "interrupted", text: "kept" });
-    t.match(channelEventsOf(fixture).at(-1), {
-      ...{ type: STREAM_END, data: "" },
-      stream: { state: "interrupted", index: 2 },
-    });
-    t.same(await content("late"), streamResult("closed", "interrupted"));
-    t.match(await snapshotOf(fixture, "s", "2:h"), { state: "active" });
-    t.same(await start("", { clientMsgNo: "s2" }), ACTIVE);
-  });
+  t.test(
+    "a stream that receives no event for longer than the idle time is interrupted",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const { start, content } = producer(fixture);
+      const inH = { channel: { id: "h", type: 2 } } as const;
+      await start();
+      await start("", inH);
+      await content("kept");
+      fixture.nowMs += 1000;
+      await content("more", inH);
+      t.equal(await fixture.store.interruptStreams(1000), 0);
+      t.equal(await fixture.store.interruptStreams(999), 1);
+      t.equal(await fixture.store.interruptStreams(999), 0);
+      t.match(await snapshotOf(fixture), { state: "interrupted", text: "kept" });
+      t.match(channelEventsOf(fixture).at(-1), {
+        ...{ type: STREAM_END, data: "" },
+        stream: { state: "interrupted", index: 2 },
+      });
+      t.same(await content("late"), streamResult("closed", "interrupted"));
+      t.match(await snapshotOf(fixture, "s", "2:h"), { state: "active" });
+      t.same(await start("", { clientMsgNo: "s2" }), ACTIVE);
+    },
+  );
 
   t.test("one call returns the active streams of 600 channels", async (t) => {
     const fixture = await createFixture(t);

@@ -82,7 +82,7 @@ const PARTS = {
     title: "read positions, join seqs and change times of conversations are stored",
     run: positions,
   },
-  limits: { title: "channels and inboxes stay within their limits", run: limits },
+  limits: { title: "a channel keeps at most `maxChannelMessages` messages", run: limits },
   imports: { title: "imported messages are stored with their seqs", run: imports },
   systemAccounts: { title: "system accounts are stored", run: systemAccounts },
   webhooks: { title: "webhooks are stored", run: webhooks },
@@ -98,7 +98,7 @@ const PARTS = {
     ...{ run: importTimes, needsClock: true },
   },
   limitsOfStreams: {
-    title: "streams are removed with the messages of their channel",
+    title: "a stream that has ended is removed with its message",
     ...{ run: limitsOfStreams, needsClock: true },
   },
   channelLogTimes: {

@@ -114,7 +114,7 @@ t.test("observability.yaml mounts files that exist, and Prometheus reads the nod
   t.end();
 });
 
-t.test("a node with a volume keeps its data in the volume", async (t) => {
+t.test("single.yaml mounts a volume at the path where the image stores its data", async (t) => {
   const { services, volumes } = compose("single.yaml");
   const [mount = ""] = services.jindou?.volumes ?? [];
   const [volume = "", path] = mount.split(":");
@@ -187,18 +187,21 @@ async function startRedisOfCluster(
   return { port, text };
 }
 
-t.test("the nodes trust proxies only in the network shared with the load balancer", async (t) => {
-  const { services, networks } = compose("cluster.yaml");
-  const subnet = networks?.front?.ipam?.config[0]?.subnet ?? "";
-  const inFront = Object.keys(services).filter((name) =>
-    services[name]?.networks?.includes("front"),
-  );
-  t.same(inFront.sort(), ["balancer", ...NODES]);
-  for (const name of NODES) {
-    const { api, client } = loadConfig({ env: settingsOf("cluster.yaml", name) });
-    t.same([api.trustedProxies, client.trustedProxies], [[subnet], [subnet]]);
-  }
-});
+t.test(
+  "the nodes of cluster.yaml trust proxies only in the network shared with the load balancer",
+  async (t) => {
+    const { services, networks } = compose("cluster.yaml");
+    const subnet = networks?.front?.ipam?.config[0]?.subnet ?? "";
+    const inFront = Object.keys(services).filter((name) =>
+      services[name]?.networks?.includes("front"),
+    );
+    t.same(inFront.sort(), ["balancer", ...NODES]);
+    for (const name of NODES) {
+      const { api, client } = loadConfig({ env: settingsOf("cluster.yaml", name) });
+      t.same([api.trustedProxies, client.trustedProxies], [[subnet], [subnet]]);
+    }
+  },
+);
 
 /** Address of a client of the cluster, and the network that the nodes trust in the test. */
 const CLIENT = "127.8.0.1";

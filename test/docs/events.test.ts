@@ -9,7 +9,7 @@ import { freePort } from "../support/redis.ts";
 import { blocks, ROOT, readPage } from "./pages.ts";
 import { openTerminal } from "./terminal.ts";
 
-t.test("the commands of docs/events.md turn the feed on, read it and follow it", async (t) => {
+t.test("docs/events.md's commands turn the event feed on, read it and follow it", async (t) => {
   const folder = await tempFolder(t);
   for (const name of ["dist", "node_modules"]) await symlink(join(ROOT, name), join(folder, name));
   const [api, client] = [await freePort(), await freePort()];

@@ -36,7 +36,7 @@ function dashboardExpressions(): readonly string[] {
 
 const RULE_EXPRESSIONS = [...ALERTS.map(exprOf), ...RECORDING_RULES.map(({ expr }) => expr)];
 
-t.test("the dashboard and the rules in config/observability are up to date", (t) => {
+t.test("the dashboard and the rules in config/observability equal the generated files", (t) => {
   t.equal(readPage(`${FOLDER}/dashboard.json`), dashboardFile(), "npm run config:docs");
   t.equal(readPage(`${FOLDER}/rules.yaml`), rulesFile(), "npm run config:docs");
   t.end();
@@ -83,7 +83,7 @@ async function runPromtool(t: Test, command: readonly string[], content: unknown
   return spawnSync(promtool.path, [...command, file], { encoding: "utf8" });
 }
 
-t.test("promtool accepts every expression", { skip: promtool.skip }, async (t) => {
+t.test("promtool accepts all rules and dashboard queries", { skip: promtool.skip }, async (t) => {
   const files = [
     ["check", "rules", `${FOLDER}/rules.yaml`],
     ["check", "config", "--syntax-only", `${FOLDER}/prometheus.yaml`],

@@ -59,30 +59,33 @@ function isRefused(t: Test, { status, json }: Reply, expected: number, code: str
   t.same([status, json?.code], [expected, code]);
 }
 
-t.test("a backend with a credential uses streams on both listeners", async (t) => {
-  for (const [name, port] of [
-    ["api", closed.apiPort],
-    ["client", closed.clientPort],
-  ] as const) {
-    const call = at(port);
-    const path = `/v1/stream/backend/${name}`;
-    isRefused(t, await call(path, put()), 401, "unauthorized");
-    t.equal((await call(path, put(TOKEN))).status, 201);
-    t.equal((await call(path, append({ authorization: `Bearer ${TOKEN.token}` }))).status, 204);
-    isRefused(t, await call(path), 401, "unauthorized");
-    isRefused(t, await call(path, { headers: { token: "wrong" } }), 401, "unauthorized");
-    const read = await call(path, { headers: TOKEN });
-    t.equal(read.text, "[1,2]");
-    t.match(read.headers, {
-      "cache-control": /^private, max-age=60/,
-      vary: VARY,
-    });
-    const tail = await call(`${path}?offset=now`, { headers: TOKEN });
-    t.equal(tail.headers["cache-control"], "private, no-store");
-    t.equal((await call(path, { method: "DELETE", headers: TOKEN })).status, 204);
-    isRefused(t, await call(path, { headers: TOKEN }), 404, "stream_unknown");
-  }
-});
+t.test(
+  "a backend with a credential can create, append to, read and delete streams on both listeners",
+  async (t) => {
+    for (const [name, port] of [
+      ["api", closed.apiPort],
+      ["client", closed.clientPort],
+    ] as const) {
+      const call = at(port);
+      const path = `/v1/stream/backend/${name}`;
+      isRefused(t, await call(path, put()), 401, "unauthorized");
+      t.equal((await call(path, put(TOKEN))).status, 201);
+      t.equal((await call(path, append({ authorization: `Bearer ${TOKEN.token}` }))).status, 204);
+      isRefused(t, await call(path), 401, "unauthorized");
+      isRefused(t, await call(path, { headers: { token: "wrong" } }), 401, "unauthorized");
+      const read = await call(path, { headers: TOKEN });
+      t.equal(read.text, "[1,2]");
+      t.match(read.headers, {
+        "cache-control": /^private, max-age=60/,
+        vary: VARY,
+      });
+      const tail = await call(`${path}?offset=now`, { headers: TOKEN });
+      t.equal(tail.headers["cache-control"], "private, no-store");
+      t.equal((await call(path, { method: "DELETE", headers: TOKEN })).status, 204);
+      isRefused(t, await call(path, { headers: TOKEN }), 404, "stream_unknown");
+    }
+  },
+);
 
 t.test(
   "a URL signed for reading allows GET and HEAD of its stream on both listeners",
@@ -277,13 +280,16 @@ t.test(
   },
 );
 
-t.test("a request without a credential is refused if its Host is not this machine", async (t) => {
-  const call = at(open.apiPort);
-  for (const host of ["evil.example", "127.0.0.1.evil.example", "192.0.2.1:5001"])
-    isRefused(t, await call("/v1/stream/host", put({ host })), 403, "forbidden");
-  for (const host of ["localhost", "127.0.0.1:1", "[::1]:5001"])
-    t.ok((await call("/v1/stream/host", put({ host }))).status < 300, host);
-});
+t.test(
+  "a request without a credential is refused if its Host header does not name this machine",
+  async (t) => {
+    const call = at(open.apiPort);
+    for (const host of ["evil.example", "127.0.0.1.evil.example", "192.0.2.1:5001"])
+      isRefused(t, await call("/v1/stream/host", put({ host })), 403, "forbidden");
+    for (const host of ["localhost", "127.0.0.1:1", "[::1]:5001"])
+      t.ok((await call("/v1/stream/host", put({ host }))).status < 300, host);
+  },
+);
 
 t.test("pages of this host and of allowed origins need no credential", async (t) => {
   const call = at(open.apiPort);

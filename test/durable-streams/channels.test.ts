@@ -124,7 +124,7 @@ t.test(
   },
 );
 
-t.test("a durable stream of a channel is a message that all viewers receive", async (t) => {
+t.test("a durable stream of a channel is a message, and viewers receive it live", async (t) => {
   const client = await clientOf(t, "alice");
   const path = newPath();
   const no = noOf(path);
@@ -240,7 +240,7 @@ t.test(
 );
 
 t.test(
-  "durable streams and a stream started with POST /event can be active in one channel",
+  "durable streams and a stream started with POST /event can be active in one channel at the same time",
   async (t) => {
     const client = await clientOf(t, "alice");
     const no = noOf(newPath());

@@ -135,12 +135,12 @@ async function keepsRecords(t: Test, settings: readonly Settings[]): Promise<voi
 }
 
 t.test(
-  `a stream contains each record of ${WORKER_KILLS} killed workers exactly once and in order`,
+  `each record that ${WORKER_KILLS} killed workers appended is in the stream once, in the order of the appends`,
   async (t) => keepsRecords(t, [{}]),
 );
 
 t.test(
-  "two nodes on one Redis store each record of killed workers exactly once and in order",
+  "with two nodes on one Redis, each record that killed workers appended is in the stream once, in the order of the appends",
   async (t) => {
     const { url } = await startRedis(t);
     const settings = { JINDOU_REDIS_URL: url };

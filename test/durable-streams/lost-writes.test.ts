@@ -96,7 +96,7 @@ async function startCounter(t: Test, port: number, path: string) {
 }
 
 t.test(
-  "a live reader begins again after Redis lost its last record, and receives the new history once",
+  "a live reader whose last record Redis has lost begins again and receives the new history once",
   async (t) => {
     const { redis, broker, put, post, loseWrites } = await start(t);
     const path = "/v1/stream/followed";

@@ -48,7 +48,7 @@ t.test("the messages of a JSON stream keep the text that was appended", async (t
   t.equal(text, '[1.0,1e2,{"b":1, "a":12345678901234567890 ,"b":2},[[]],"\\u00e9é"]');
 });
 
-t.test("a body that is not JSON is refused in JSON mode and changes nothing", async (t) => {
+t.test("a body that is not JSON is refused by a JSON stream and changes nothing", async (t) => {
   const path = "/v1/stream/invalid";
   t.equal((await put(path, "[0]")).status, 201);
   for (const body of ["{", "[1,]", "1 2", "nul", "[]", "\ufeff1", '"\\x"', "[1"])
@@ -79,7 +79,7 @@ t.test("a path has 1 to 8 segments, which are ids after percent-decoding", async
   t.equal((await call("/v1/stream")).status, 404);
 });
 
-t.test("headers over their limits are refused", async (t) => {
+t.test("a Stream-Seq, Producer-Id or Producer-Seq over its limit is refused", async (t) => {
   const path = "/v1/stream/headers";
   t.equal((await put(path)).status, 201);
   t.equal((await post(path, "1", { "stream-seq": "9".repeat(256) })).status, 204);
@@ -176,7 +176,7 @@ t.test(
 );
 
 t.test(
-  "an append that would exceed a limit of its stream is answered with 413, and the stream stays readable",
+  "an append that would exceed the byte or producer limit of its stream is answered with 413, and the stream stays readable",
   async (t) => {
     const path = "/v1/stream/full";
     t.equal((await put(path, "[1]")).status, 201);
@@ -205,7 +205,7 @@ t.test(
   },
 );
 
-t.test("after a stream was recreated, a read from an old offset is refused with 410", async (t) => {
+t.test("a read at an offset from before a stream's recreation is refused with 410", async (t) => {
   const path = "/v1/stream/anew";
   const offset = offsetOf(await put(path, "[1]"));
   t.equal((await call(path, { method: "DELETE" })).status, 204);
@@ -227,20 +227,23 @@ t.test("after a stream was recreated, a read from an old offset is refused with 
   t.equal((await call(`${path}?offset=-1`)).text, "[2]");
 });
 
-t.test("a reader at the end of a stream gets the response head at once", async (t) => {
-  const path = "/v1/stream/quiet";
-  t.equal((await put(path)).status, 201);
-  for (const offset of ["-1", "now"]) {
-    const url = `http://127.0.0.1:${broker.apiPort}${path}?offset=${offset}&live=sse`;
-    const reply = await fetch(url);
-    t.equal(reply.status, 200);
-    const reader = reply.body?.getReader();
-    const { value } = (await reader?.read()) ?? {};
-    await reader?.cancel();
-    t.match(Buffer.from(value ?? []).toString(), /^event: control\ndata:.*"upToDate":true/);
-  }
-  await until(async () => (await metric(broker, "jindou_log_readers")) === 0);
-});
+t.test(
+  "a reader at the end of a stream immediately gets the response head and a control event",
+  async (t) => {
+    const path = "/v1/stream/quiet";
+    t.equal((await put(path)).status, 201);
+    for (const offset of ["-1", "now"]) {
+      const url = `http://127.0.0.1:${broker.apiPort}${path}?offset=${offset}&live=sse`;
+      const reply = await fetch(url);
+      t.equal(reply.status, 200);
+      const reader = reply.body?.getReader();
+      const { value } = (await reader?.read()) ?? {};
+      await reader?.cancel();
+      t.match(Buffer.from(value ?? []).toString(), /^event: control\ndata:.*"upToDate":true/);
+    }
+    await until(async () => (await metric(broker, "jindou_log_readers")) === 0);
+  },
+);
 
 t.test("the error of a fork without a source names the header that was sent", async (t) => {
   for (const name of ["Stream-Fork-Offset", "Stream-Fork-Sub-Offset"]) {
@@ -249,21 +252,24 @@ t.test("the error of a fork without a source names the header that was sent", as
   }
 });
 
-t.test("a reply to a long poll may be cached only if its `offset` is not `now`", async (t) => {
-  const path = "/v1/stream/not-cached";
-  const created = await put(path, "[1]");
-  const polls = ["now", created.headers["stream-next-offset"]].map((offset) =>
-    call(`${path}?offset=${offset}&live=long-poll`, { headers: { "if-none-match": "*" } }),
-  );
-  await until(async () => (await metric(broker, "jindou_log_readers")) === 2);
-  t.equal((await post(path, "[2]")).status, 204);
-  const [fromTail, fromOffset] = await Promise.all(polls);
-  t.match(fromTail, { status: 200, text: "[2]", headers: { "cache-control": /no-store$/ } });
-  t.notOk(fromTail?.headers.etag);
-  t.match(fromOffset, { status: 304, headers: { "cache-control": /max-age=60/ } });
-});
+t.test(
+  "a reply to a long poll may be cached only if the requested `offset` is not `now`",
+  async (t) => {
+    const path = "/v1/stream/not-cached";
+    const created = await put(path, "[1]");
+    const polls = ["now", created.headers["stream-next-offset"]].map((offset) =>
+      call(`${path}?offset=${offset}&live=long-poll`, { headers: { "if-none-match": "*" } }),
+    );
+    await until(async () => (await metric(broker, "jindou_log_readers")) === 2);
+    t.equal((await post(path, "[2]")).status, 204);
+    const [fromTail, fromOffset] = await Promise.all(polls);
+    t.match(fromTail, { status: 200, text: "[2]", headers: { "cache-control": /no-store$/ } });
+    t.notOk(fromTail?.headers.etag);
+    t.match(fromOffset, { status: 304, headers: { "cache-control": /max-age=60/ } });
+  },
+);
 
-t.test("a waiting reader is notified when its stream is deleted", async (t) => {
+t.test("a waiting reader is answered with 410 when its stream is deleted", async (t) => {
   const path = "/v1/stream/deleted";
   t.equal((await put(path, "[1]")).status, 201);
   const poll = call(`${path}?offset=now&live=long-poll`);
@@ -273,7 +279,7 @@ t.test("a waiting reader is notified when its stream is deleted", async (t) => {
 });
 
 t.test(
-  "a reader over the limit is answered with 503, and readers that have disconnected are not counted",
+  "a reader over `api.maxFollowers` is answered with 503, and readers that have disconnected are not counted",
   async (t) => {
     const path = "/v1/stream/readers";
     t.equal((await put(path)).status, 201);

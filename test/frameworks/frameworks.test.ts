@@ -236,7 +236,7 @@ for (const bundler of ["turbopack", "webpack"])
     t.same(body.connections, [], "the route has closed its client");
   });
 
-t.test("webpack's bundles work in Node.js 20 and 24 and in Chromium", LONG, async (t) => {
+t.test("webpack bundles of the SDK work in Node.js 20 and 24 and in Chromium", LONG, async (t) => {
   const folder = await createApp(t, {
     "package.json": '{"private":true}',
     "talk.mjs": `import { connect, group } from "jindou-client";\n${TALK}`,

@@ -179,7 +179,7 @@ function holding(maxHeldBytes = 10_000): Joiner & {
 }
 
 t.test(
-  "messages of a group are held in order until the joining session is live in the group",
+  "messages of a group are held until the joining session is live in the group, and are pushed in the order of arrival",
   async (t) => {
     const { backlog, g, connection } = holding();
     for (const seq of [3, 0, 4]) backlog.receiveMessage(messageOf(seq));
@@ -229,7 +229,7 @@ t.test(
   },
 );
 
-t.test("a session that holds more bytes than its limit ends as a slow reader", async (t) => {
+t.test("a session that holds more than `maxHeldBytes` bytes ends as a slow reader", async (t) => {
   const { session, backlog, g, connection } = holding(2000);
   backlog.receiveMessage(messageOf(1, 1000));
   t.equal(session.ended, undefined);
@@ -240,14 +240,14 @@ t.test("a session that holds more bytes than its limit ends as a slow reader", a
   t.match(connection.seen, [{ kind: "disconnect", reason: "slow_reader" }]);
 });
 
-t.test("messages without a payload count towards the limit of held bytes", async (t) => {
+t.test("messages without a payload count towards `maxHeldBytes`", async (t) => {
   const { session, backlog } = holding(10_000);
   for (let seq = 1; seq <= 100; seq++) backlog.receiveMessage(messageOf(seq, 0));
   t.equal(session.ended, "slow_reader");
 });
 
 t.test(
-  "the limit of held bytes applies to the bytes held at any one time, not to their total over time",
+  "`maxHeldBytes` limits the bytes that are held at any one time, not their total over time",
   async (t) => {
     const { session, backlog } = holding(2000);
     const drops = [() => backlog.leaveToStore(), () => backlog.forgetGroup("g")];

@@ -31,7 +31,7 @@ async function callsOfConnect(groups: number): Promise<{ store: Calls; cluster: 
   return { store, cluster };
 }
 
-t.test("a connect makes the same store calls for 300 groups as for one group", async (t) => {
+t.test("a CONNECT makes the same store calls for 300 groups as for one group", async (t) => {
   const [few, many] = [await callsOfConnect(1), await callsOfConnect(300)];
   t.same(many.store, few.store, "calls of the store");
   t.same(many.store, { joinState: 1, groupsOf: 1 }, "memberships, inbox and streams together");

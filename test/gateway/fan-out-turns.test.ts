@@ -111,20 +111,23 @@ t.test("one turn of the event loop encrypts a message for at most 32 sessions", 
   await waitForAll(members, "event");
 });
 
-t.test("each member is sent its frames in order while a delivery is deferred", async (t) => {
-  const { g, members, wire } = liveGroup([...native(50), ...encrypted(50)]);
-  g.deliver(message("m1", LARGE), undefined, wire);
-  g.deliver(message("m2"), undefined, wire);
-  g.deliverEvent(event("e3"), undefined, wire);
-  g.deliver(message("m4", LARGE), undefined, wire);
-  await waitForAll(members, "m4");
-  for (const member of members) t.same(namesOf(member), ["m1", "m2", "e3", "m4"]);
-  t.equal(wire.published, 0, "nothing overtakes the deferred frames through a topic");
-  await setImmediate();
-  await setImmediate();
-  g.deliver(message("m5"), undefined, wire);
-  t.equal(wire.published, 1, "later messages are published again");
-});
+t.test(
+  "each member is sent its frames in the order of the deliveries, even while a delivery is deferred",
+  async (t) => {
+    const { g, members, wire } = liveGroup([...native(50), ...encrypted(50)]);
+    g.deliver(message("m1", LARGE), undefined, wire);
+    g.deliver(message("m2"), undefined, wire);
+    g.deliverEvent(event("e3"), undefined, wire);
+    g.deliver(message("m4", LARGE), undefined, wire);
+    await waitForAll(members, "m4");
+    for (const member of members) t.same(namesOf(member), ["m1", "m2", "e3", "m4"]);
+    t.equal(wire.published, 0, "nothing overtakes the deferred frames through a topic");
+    await setImmediate();
+    await setImmediate();
+    g.deliver(message("m5"), undefined, wire);
+    t.equal(wire.published, 1, "later messages are published again");
+  },
+);
 
 t.test("a session gets its deferred frames before any other frame except DISCONNECT", async (t) => {
   const { g, members, wire } = liveGroup(native(60));
@@ -168,20 +171,23 @@ t.test("deliveries of several groups and users take turns", async (t) => {
   t.ok(firstHalf.includes("g") && firstHalf.includes("h"), firstHalf.join(""));
 });
 
-t.test("a delivery that would exceed 100,000 deferred copies is sent at once", async (t) => {
-  const turns = fanOutTurns();
-  const { session } = new World(seeded(1)).session({ uid: "u" });
-  let sent = 0;
-  const deliver = () => {
-    const fanOut = turns.begin("g", LARGE);
-    for (const _ of range(30_000)) fanOut.send(session, () => (sent += 1));
-    fanOut.end();
-  };
-  for (const _ of range(3)) deliver();
-  t.equal(sent, AT_ONCE);
-  deliver();
-  t.equal(sent, 4 * 30_000);
-});
+t.test(
+  "if a delivery would exceed 100,000 deferred copies, all copies are sent immediately",
+  async (t) => {
+    const turns = fanOutTurns();
+    const { session } = new World(seeded(1)).session({ uid: "u" });
+    let sent = 0;
+    const deliver = () => {
+      const fanOut = turns.begin("g", LARGE);
+      for (const _ of range(30_000)) fanOut.send(session, () => (sent += 1));
+      fanOut.end();
+    };
+    for (const _ of range(3)) deliver();
+    t.equal(sent, AT_ONCE);
+    deliver();
+    t.equal(sent, 4 * 30_000);
+  },
+);
 
 t.test(
   "personal messages and commands to many sessions are deferred, like group messages",
@@ -207,31 +213,34 @@ t.test(
   },
 );
 
-t.test("the members of a group receive large and small messages in order", async (t) => {
-  const broker = await startBroker(t, { JINDOU_AUTH_CLIENTS: "none" });
-  const uids = range(80).map((i) => `member-${i}`);
-  await broker.call("/channel", { channel_id: "g", channel_type: 2, subscribers: uids });
-  const port = broker.clientPort;
-  const [shared, own] = [uids.slice(0, 40), uids.slice(40)];
-  const sessions = await Promise.all(shared.map((uid) => connectNative(t, { port, uid })));
-  const others = await Promise.all(own.map((uid) => connectWkproto(t, { port, uid })));
-  const payloads = ["x".repeat(LARGE), "y", "x".repeat(LARGE), "z"].map(textPayload);
-  await Promise.all(
-    payloads.map((payload) =>
-      broker.call("/message/send", {
-        ...{ channel_id: "g", channel_type: 2, from_uid: "member-0", payload },
-      }),
-    ),
-  );
-  await Promise.all([...sessions, ...others].map((session) => session.ping()));
-  for (const { messages } of sessions)
-    t.same(
-      messages.map(({ messageSeq }) => messageSeq),
-      [1, 2, 3, 4],
+t.test(
+  "the members of a group receive large and small messages in the order of their seqs",
+  async (t) => {
+    const broker = await startBroker(t, { JINDOU_AUTH_CLIENTS: "none" });
+    const uids = range(80).map((i) => `member-${i}`);
+    await broker.call("/channel", { channel_id: "g", channel_type: 2, subscribers: uids });
+    const port = broker.clientPort;
+    const [shared, own] = [uids.slice(0, 40), uids.slice(40)];
+    const sessions = await Promise.all(shared.map((uid) => connectNative(t, { port, uid })));
+    const others = await Promise.all(own.map((uid) => connectWkproto(t, { port, uid })));
+    const payloads = ["x".repeat(LARGE), "y", "x".repeat(LARGE), "z"].map(textPayload);
+    await Promise.all(
+      payloads.map((payload) =>
+        broker.call("/message/send", {
+          ...{ channel_id: "g", channel_type: 2, from_uid: "member-0", payload },
+        }),
+      ),
     );
-  for (const { received } of others)
-    t.same(
-      received.filter(({ packet }) => packet === "RECV").map(({ fields }) => fields.messageSeq),
-      [1, 2, 3, 4],
-    );
-});
+    await Promise.all([...sessions, ...others].map((session) => session.ping()));
+    for (const { messages } of sessions)
+      t.same(
+        messages.map(({ messageSeq }) => messageSeq),
+        [1, 2, 3, 4],
+      );
+    for (const { received } of others)
+      t.same(
+        received.filter(({ packet }) => packet === "RECV").map(({ fields }) => fields.messageSeq),
+        [1, 2, 3, 4],
+      );
+  },
+);

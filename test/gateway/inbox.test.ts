@@ -32,7 +32,7 @@ function commandSomewhere(world: World, random: Random): string {
 }
 
 t.test(
-  "commands that arrive before, during and after the read of an inbox are pushed once, in order",
+  "commands that arrive before, during and after the read of an inbox are pushed once, in the order of their inboxSeqs",
   async (t) => {
     for (let seed = 1; seed <= ROUNDS; seed++) {
       const random = seeded(seed);
@@ -104,7 +104,7 @@ t.test("a copy of a command is encoded once per wire format", async (t) => {
   t.equal(b, 1);
 });
 
-t.test("an inbox is pushed no faster than the client reads", async (t) => {
+t.test("the commands of an inbox are pushed no faster than the client reads", async (t) => {
   const world = new World(seeded(1));
   for (let count = 0; count < 20; count++)
     world.server.sendCommand({
@@ -185,29 +185,26 @@ t.test(
   },
 );
 
-t.test(
-  "unstored commands are held while the inbox is read, up to the limit of held bytes",
-  async (t) => {
-    const world = new World(seeded(1));
-    const alice = world.session({ uid: "alice", maxHeldBytes: 2000 });
-    const joining = world.join(alice);
-    alice.connection.unread = 1000;
-    const publish = (): string =>
-      world.server.sendCommand({
-        ...{ channel: group("g"), fromUid: "bob", to: [] },
-        pushOnlyRecipients: ["alice"],
-      });
+t.test("unstored commands are held while the inbox is read, up to `maxHeldBytes`", async (t) => {
+  const world = new World(seeded(1));
+  const alice = world.session({ uid: "alice", maxHeldBytes: 2000 });
+  const joining = world.join(alice);
+  alice.connection.unread = 1000;
+  const publish = (): string =>
     world.server.sendCommand({
-      ...{ channel: group("g"), fromUid: "bob", to: ["alice"] },
+      ...{ channel: group("g"), fromUid: "bob", to: [] },
+      pushOnlyRecipients: ["alice"],
     });
-    await world.server.settle();
-    for (let count = 0; count < 3; count++) publish();
-    await world.server.settle();
-    t.equal(commandsOf(alice).length, 1);
-    t.equal(alice.session.ended, undefined);
-    for (let count = 0; count < 10; count++) publish();
-    await world.server.settle();
-    await joining;
-    t.equal(alice.connection.endedWith, CLOSE_REASONS.slow_reader.code);
-  },
-);
+  world.server.sendCommand({
+    ...{ channel: group("g"), fromUid: "bob", to: ["alice"] },
+  });
+  await world.server.settle();
+  for (let count = 0; count < 3; count++) publish();
+  await world.server.settle();
+  t.equal(commandsOf(alice).length, 1);
+  t.equal(alice.session.ended, undefined);
+  for (let count = 0; count < 10; count++) publish();
+  await world.server.settle();
+  await joining;
+  t.equal(alice.connection.endedWith, CLOSE_REASONS.slow_reader.code);
+});

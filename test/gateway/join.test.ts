@@ -73,7 +73,7 @@ function readSometimes({ connection, session }: Joiner, random: Random): void {
 }
 
 t.test(
-  "a session that resumes while messages are sent gets each message exactly once and in order",
+  "a session that resumes while messages are sent gets each message exactly once and in the order of the seqs",
   async (t) => {
     for (let seed = 1; seed <= ROUNDS; seed++) {
       const random = seeded(seed);
@@ -190,7 +190,7 @@ function watchLeaks(
 for (const { change, changes } of CHANGES)
   for (const isNamed of [true, false])
     t.test(
-      `a user who ${change} at any point during a join ends up with the right membership (group ${isNamed ? "resumed" : "not resumed"})`,
+      `a user who ${change} at any point during a join ends up with the same membership as in the store (group ${isNamed ? "resumed" : "not resumed"})`,
       async (t) => {
         const isMember = !changes[0];
         for (let seed = 0; seed < EACH * MOST_STEPS; seed++) {

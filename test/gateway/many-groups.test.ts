@@ -14,7 +14,7 @@ const AT_ONCE = 16;
 const ATTEMPTS = 3;
 const PATIENCE_MS = 60_000;
 
-t.test("a user with thousands of groups can connect", async (t) => {
+t.test("a user with more than a thousand groups can connect", async (t) => {
   const broker = await spawnBroker(t, { JINDOU_AUTH_CLIENTS: "none" });
   await inParallel(GROUPS, async (at) => {
     const body = { channel_id: `g${at}`, channel_type: 2 };
@@ -22,20 +22,23 @@ t.test("a user with thousands of groups can connect", async (t) => {
     await broker.call("/channel", { ...body, subscribers });
   });
 
-  await t.test("other clients are served while a user joins thousands of groups", async (t) => {
-    const shares: number[] = [];
-    for (const named of [0, 1000]) {
-      let best = 1;
-      for (let at = 0; at < ATTEMPTS && best >= 0.5; at++)
-        best = Math.min(best, await stallShare(t, broker, named));
-      shares.push(best);
-    }
-    t.comment(`longest stalls as fractions of the time of joining: ${shares}`);
-    for (const share of shares) t.ok(share < 0.5, "no stall lasts half of the time of joining");
-  });
+  await t.test(
+    "other clients are served while a user joins more than a thousand groups",
+    async (t) => {
+      const shares: number[] = [];
+      for (const named of [0, 1000]) {
+        let best = 1;
+        for (let at = 0; at < ATTEMPTS && best >= 0.5; at++)
+          best = Math.min(best, await stallShare(t, broker, named));
+        shares.push(best);
+      }
+      t.comment(`longest stalls as fractions of the time of joining: ${shares}`);
+      for (const share of shares) t.ok(share < 0.5, "no stall lasts half of the time of joining");
+    },
+  );
 
   await t.test(
-    "a user who joins thousands of groups receives each message sent during the join once",
+    "a user who joins more than a thousand groups receives each message sent during the join once",
     async (t) => {
       let hasConnack = false;
       let isOver = false;
