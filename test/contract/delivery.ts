@@ -287,24 +287,27 @@ async function singles(t: Test, driver: DeliveryDriver): Promise<void> {
       },
     );
 
-    t.test(`in a ${kind} channel, a repeated publication is delivered once`, async (t) => {
-      const chat = newChat(kind);
-      const { subscriber, publisher, id } = await pair(t, driver, chat);
-      const stream = producer(publisher, chat);
-      await stream.start();
-      const duplicates = ["no 1", "no 2", "more"].map((text) =>
-        network.duplicatePublication(id, text),
-      );
-      await sendText(publisher, chat, "no 1");
-      await stream.content("more");
-      await sendText(publisher, chat, "no 2", UNSTORED);
-      await Promise.all(duplicates);
-      await sendText(publisher, chat, "no 3");
-      await subscriber.cluster.barrier();
-      t.same(deliveredTexts(subscriber, chat), ["", "no 1", "no 2", "no 3"]);
-      const view = { text: "more", state: "active", wrong: 0 };
-      t.same(viewOf(subscriber, chat), view);
-    });
+    t.test(
+      `in a ${kind} channel, a publication that arrives twice is delivered once`,
+      async (t) => {
+        const chat = newChat(kind);
+        const { subscriber, publisher, id } = await pair(t, driver, chat);
+        const stream = producer(publisher, chat);
+        await stream.start();
+        const duplicates = ["no 1", "no 2", "more"].map((text) =>
+          network.duplicatePublication(id, text),
+        );
+        await sendText(publisher, chat, "no 1");
+        await stream.content("more");
+        await sendText(publisher, chat, "no 2", UNSTORED);
+        await Promise.all(duplicates);
+        await sendText(publisher, chat, "no 3");
+        await subscriber.cluster.barrier();
+        t.same(deliveredTexts(subscriber, chat), ["", "no 1", "no 2", "no 3"]);
+        const view = { text: "more", state: "active", wrong: 0 };
+        t.same(viewOf(subscriber, chat), view);
+      },
+    );
 
     t.test(
       `in a ${kind} channel, a message whose publication is delayed is delivered once, before later messages`,
@@ -419,7 +422,7 @@ async function barriers(t: Test, driver: DeliveryDriver): Promise<void> {
   const { network } = driver;
 
   t.test(
-    "a barrier resolves only after all earlier publications have been delivered",
+    "`barrier` resolves only after all earlier publications have been delivered",
     async (t) => {
       const [group, personal] = CHAT_KINDS.map(newChat) as [Chat, Chat];
       const { subscriber, publisher, id } = await pair(t, driver, group);
@@ -455,29 +458,37 @@ async function barriers(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   for (const method of ["barrier", "recovery"] as const)
-    t.test(`${method} resolves only after the missed messages have been delivered`, async (t) => {
-      const chats = range(1, 150).map((at) => newChat(CHAT_KINDS[at % 2] ?? "group"));
-      const [first] = chats as [Chat];
-      const { subscriber, publisher, id } = await pair(t, driver, first);
-      const concerns = (topic: string) => topic === first.topic;
-      for (const { topic } of chats) await subscriber.cluster.listen(topic);
-      t.equal(
-        subscriber.cluster.recovery(concerns),
-        undefined,
-        "no event was missed before the cut",
-      );
-      const unblock = network.blockSubscriptions(id);
-      await Promise.all(chats.map((chat) => sendText(publisher, chat, "missed")));
-      await until(() => subscriber.cluster.recovery(concerns) !== undefined, "the loss is noticed");
-      const completed =
-        method === "barrier" ? subscriber.cluster.barrier() : subscriber.cluster.recovery(concerns);
-      unblock();
-      await completed;
-      t.same(
-        chats.filter((chat) => deliveredTexts(subscriber, chat).length !== 1),
-        [],
-      );
-    });
+    t.test(
+      `${method} resolves only after the messages that the node missed have been delivered`,
+      async (t) => {
+        const chats = range(1, 150).map((at) => newChat(CHAT_KINDS[at % 2] ?? "group"));
+        const [first] = chats as [Chat];
+        const { subscriber, publisher, id } = await pair(t, driver, first);
+        const concerns = (topic: string) => topic === first.topic;
+        for (const { topic } of chats) await subscriber.cluster.listen(topic);
+        t.equal(
+          subscriber.cluster.recovery(concerns),
+          undefined,
+          "no event was missed before the cut",
+        );
+        const unblock = network.blockSubscriptions(id);
+        await Promise.all(chats.map((chat) => sendText(publisher, chat, "missed")));
+        await until(
+          () => subscriber.cluster.recovery(concerns) !== undefined,
+          "the loss is noticed",
+        );
+        const completed =
+          method === "barrier"
+            ? subscriber.cluster.barrier()
+            : subscriber.cluster.recovery(concerns);
+        unblock();
+        await completed;
+        t.same(
+          chats.filter((chat) => deliveredTexts(subscriber, chat).length !== 1),
+          [],
+        );
+      },
+    );
 
   t.test("`recovery` returns undefined for topics that the node does not listen to", async (t) => {
     const chat = newChat("group");
@@ -569,7 +580,7 @@ async function cuts(t: Test, driver: DeliveryDriver): Promise<void> {
   );
 
   t.test(
-    "the listener is notified of the user and presence topics whose events the node may have missed",
+    "after a connection cut, a node's listener is notified of each user and presence topic whose events may have been missed",
     async (t) => {
       const chat = newChat("group");
       const { subscriber, id } = await pair(t, driver, chat);
@@ -685,7 +696,7 @@ async function lostHistory(t: Test, driver: DeliveryDriver): Promise<void> {
     for (const count of [1, 2, 3])
       for (const isCut of [true, false])
         t.test(
-          `in a ${kind} channel, messages are delivered after a fail-over that lost 2 publications (messages sent afterwards: ${count}, node ${isCut ? "disconnected" : "connected"})`,
+          `in a ${kind} channel, new messages are delivered after a fail-over that lost the last 2 publications (new messages: ${count}, node ${isCut ? "disconnected" : "connected"})`,
           async (t) => {
             const chat = newChat(kind);
             const { subscriber, publisher, id } = await pair(t, driver, chat);
@@ -834,7 +845,7 @@ async function lostAhead(t: Test, driver: DeliveryDriver, kind: Chat["kind"]): P
 
   for (const isEmptied of [true, false])
     t.test(
-      `in a ${kind} channel, messages are delivered after ${isEmptied ? "all" : "some"} earlier messages expired`,
+      `in a ${kind} channel, messages that a node missed are delivered even if ${isEmptied ? "all" : "some"} earlier messages have expired`,
       async (t) => {
         const { chat, subscriber, publisher, id } = await openChat(t);
         const expiring = { expireS: 1 };

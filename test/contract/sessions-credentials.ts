@@ -153,7 +153,7 @@ export async function credentials(t: Test, driver: NodeDriver): Promise<void> {
   );
 
   t.test(
-    "after a token change, the list of sessions contains every session that logged in with the old token",
+    "after a token change, the list of sessions contains every session that a concurrent login with the old token opened",
     async (t) => {
       const missing: string[] = [];
       for (let round = 0; round < RACES; round++) {

@@ -47,7 +47,7 @@ async function loggingIn(t: Test, driver: NodeDriver): Promise<void> {
   const node = await driver.open(t);
   const { cluster, directory, store } = node;
 
-  t.test("logins of one user do not affect the sessions of another", async (t) => {
+  t.test("logins of one user do not affect the sessions of another user", async (t) => {
     const [first, second] = [uniqueUid(), uniqueUid()];
     await directory.login(sessionOf(cluster, first, { deviceId: "d" }));
     const next = sessionOf(cluster, second, { deviceId: "d" });
@@ -195,14 +195,17 @@ async function presence(t: Test, driver: NodeDriver): Promise<void> {
     t.same(await background(), [], "a session that is not in the store is not affected");
   });
 
-  t.test("presence is returned in the order of the uids, duplicates included", async (t) => {
-    const online = await bringOnline([{ flag: WEB }]);
-    const offline = uniqueUid();
-    const onlineState = { uid: online, online: true, flag: WEB };
-    const offlineState = { uid: offline, online: false, flag: 0 };
-    const states = [offlineState, onlineState, offlineState, onlineState, onlineState];
-    t.same(await directory.presence([offline, online, offline, online, online]), states);
-  });
+  t.test(
+    "presence is returned in the order of the requested uids, duplicates included",
+    async (t) => {
+      const online = await bringOnline([{ flag: WEB }]);
+      const offline = uniqueUid();
+      const onlineState = { uid: online, online: true, flag: WEB };
+      const offlineState = { uid: offline, online: false, flag: 0 };
+      const states = [offlineState, onlineState, offlineState, onlineState, onlineState];
+      t.same(await directory.presence([offline, online, offline, online, online]), states);
+    },
+  );
 
   t.test("every call that changes a user's sessions publishes the user's presence", async (t) => {
     const [here, there] = [await driver.open(t), await driver.open(t)];

@@ -47,7 +47,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
     },
   );
 
-  t.test("each stored message is in the feed once, in order of the channel's seqs", async (t) => {
+  t.test("each stored message is in the event feed once, in the order of the seqs", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.switchFeed(true);
     const sent = await Promise.all(
@@ -194,7 +194,7 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
   });
 
   t.test(
-    "changes to a channel and its members are in the feed, in order with the channel's messages",
+    "changes to a channel and its members are in the event feed, after earlier and before later messages of the channel",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;
@@ -262,35 +262,38 @@ export async function events(t: Test, createFixture: FixtureFactory): Promise<vo
     },
   );
 
-  t.test("the end of a stream is in the feed, in order with the channel's messages", async (t) => {
-    const fixture = await createFixture(t);
-    await fixture.store.switchFeed(true);
-    const { start, content, end } = producer(fixture);
-    await start();
-    await content("hello");
-    await end();
-    await end();
-    const second = { clientMsgNo: 's"2' };
-    await start("", second);
-    await start("", { clientMsgNo: "s3", force: true });
-    await fixture.store.cancelStream(KEY, "s3");
-    await fixture.store.append(draftOf());
-    const rows = await eventsOf(fixture.store);
-    const ended = (clientMsgNo: string, state: string) => ({ client_msg_no: clientMsgNo, state });
-    t.strictSame(
-      rows.map(({ type, messageSeq, fields }) => [type, messageSeq, fields]),
-      [
-        ["message.stored", 1, undefined],
-        ["stream.ended", 1, ended("s", "closed")],
-        ["message.stored", 2, undefined],
-        ["stream.ended", 2, ended(second.clientMsgNo, "cancelled")],
-        ["message.stored", 3, undefined],
-        ["stream.ended", 3, ended("s3", "cancelled")],
-        ["message.stored", 4, undefined],
-      ],
-    );
-    await fixture.store.sweep();
-    await fixture.reopen();
-    t.strictSame(await eventsOf(fixture.store), rows, "the events are the same after a restart");
-  });
+  t.test(
+    "the end of a stream is in the event feed, after earlier and before later messages of the channel",
+    async (t) => {
+      const fixture = await createFixture(t);
+      await fixture.store.switchFeed(true);
+      const { start, content, end } = producer(fixture);
+      await start();
+      await content("hello");
+      await end();
+      await end();
+      const second = { clientMsgNo: 's"2' };
+      await start("", second);
+      await start("", { clientMsgNo: "s3", force: true });
+      await fixture.store.cancelStream(KEY, "s3");
+      await fixture.store.append(draftOf());
+      const rows = await eventsOf(fixture.store);
+      const ended = (clientMsgNo: string, state: string) => ({ client_msg_no: clientMsgNo, state });
+      t.strictSame(
+        rows.map(({ type, messageSeq, fields }) => [type, messageSeq, fields]),
+        [
+          ["message.stored", 1, undefined],
+          ["stream.ended", 1, ended("s", "closed")],
+          ["message.stored", 2, undefined],
+          ["stream.ended", 2, ended(second.clientMsgNo, "cancelled")],
+          ["message.stored", 3, undefined],
+          ["stream.ended", 3, ended("s3", "cancelled")],
+          ["message.stored", 4, undefined],
+        ],
+      );
+      await fixture.store.sweep();
+      await fixture.reopen();
+      t.strictSame(await eventsOf(fixture.store), rows, "the events are the same after a restart");
+    },
+  );
 }

@@ -499,21 +499,24 @@ function commandRetries(t: Test, createFixture: FixtureFactory): void {
     },
   );
 
-  t.test("a retry returns the result of the first command, even after a restart", async (t) => {
-    const fixture = await createFixture(t);
-    const first = await fixture.store.appendCommand(commandRetryOf("c-1"));
-    const retryResult = { ...first, duplicate: true };
-    t.same(await fixture.store.appendCommand(commandRetryOf("c-1")), retryResult);
-    t.same(await earlierResult(fixture.store, commandRetryOf("c-1")), retryResult);
-    t.same(await fixture.store.append(draftOf({ clientMsgNo: "c-1", payload })), retryResult);
-    await fixture.reopen();
-    t.same(await fixture.store.append(draftOf({ clientMsgNo: "c-1", payload })), retryResult);
-    t.same(await fixture.store.appendCommand(commandRetryOf("c-1")), retryResult);
-    t.same(await earlierResult(fixture.store, commandRetryOf("c-1")), retryResult);
-    t.equal(fixture.events.length, 1);
-    t.same(inboxSeqsOf(await readInbox(fixture, "bob")), [1]);
-    t.equal(await fixture.store.headSeq("2:g"), 0);
-  });
+  t.test(
+    "a retry of a command returns the result of the first call, even after a restart",
+    async (t) => {
+      const fixture = await createFixture(t);
+      const first = await fixture.store.appendCommand(commandRetryOf("c-1"));
+      const retryResult = { ...first, duplicate: true };
+      t.same(await fixture.store.appendCommand(commandRetryOf("c-1")), retryResult);
+      t.same(await earlierResult(fixture.store, commandRetryOf("c-1")), retryResult);
+      t.same(await fixture.store.append(draftOf({ clientMsgNo: "c-1", payload })), retryResult);
+      await fixture.reopen();
+      t.same(await fixture.store.append(draftOf({ clientMsgNo: "c-1", payload })), retryResult);
+      t.same(await fixture.store.appendCommand(commandRetryOf("c-1")), retryResult);
+      t.same(await earlierResult(fixture.store, commandRetryOf("c-1")), retryResult);
+      t.equal(fixture.events.length, 1);
+      t.same(inboxSeqsOf(await readInbox(fixture, "bob")), [1]);
+      t.equal(await fixture.store.headSeq("2:g"), 0);
+    },
+  );
 
   t.test("a command with a different sender, channel or clientMsgNo is not a retry", async (t) => {
     const fixture = await createFixture(t);
@@ -625,7 +628,7 @@ function acknowledgements(t: Test, createFixture: FixtureFactory): void {
     );
   });
 
-  t.test("acknowledging an unknown seq has no effect", async (t) => {
+  t.test("acknowledging an unknown inboxSeq has no effect", async (t) => {
     const fixture = await createFixture(t);
     await fixture.store.appendCommand(commandOf());
     const unknownSeqs = [0, -1, 2, 1.5, Number.NaN, 2 ** 60, Number.POSITIVE_INFINITY];

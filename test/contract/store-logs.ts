@@ -364,7 +364,7 @@ function producing(t: Test, driver: LogDriver): void {
     },
   );
 
-  t.test("a retry is recognised after a checkpoint and a restart", async (t) => {
+  t.test("a retry of an append is recognised after a checkpoint and after a restart", async (t) => {
     const fixture = await driver.open(t);
     await created(fixture.store.createLog(NAME, draftOf()));
     const send = (number: number) =>
@@ -379,7 +379,7 @@ function producing(t: Test, driver: LogDriver): void {
   });
 
   t.test(
-    "a retry is recognised even if its `order` has already been used or the log is closed",
+    "a retry of an append is recognised even if its `order` has already been used or the log is closed",
     async (t) => {
       const { store } = await driver.open(t);
       await created(store.createLog(NAME, draftOf()));

@@ -389,7 +389,7 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
   );
 
   t.test(
-    "a retry of an accepted message returns the first result, even if the sender may no longer send",
+    "a retry of an accepted message returns the result of that message, even if the sender may no longer send",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;

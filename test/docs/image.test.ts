@@ -38,7 +38,7 @@ t.test("user 1000 and any user of group 0 may write to the data folder", async (
   t.equal(Number.parseInt(mode, 8), 0o770);
 });
 
-t.test("process 1 of the image is an init", async (t) => {
+t.test("process 1 of the image is the init process tini", async (t) => {
   const entrypoint = JSON.parse(/^ENTRYPOINT (\[.*\])$/m.exec(IMAGE)?.[1] ?? "[]");
   t.same(entrypoint, ["tini", "-s", "--", "start-jindou"]);
   t.match(IMAGE, /apt-get install -y --no-install-recommends 'tini=/);

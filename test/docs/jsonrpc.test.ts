@@ -126,7 +126,7 @@ t.test(
 );
 
 t.test(
-  "the HTML example sends and receives messages and a stream, even after a connection loss",
+  "the HTML example sends and receives messages and receives a stream, even after a connection loss",
   async (t) => {
     const world = await startWorld(t);
     await prepare(t, world);

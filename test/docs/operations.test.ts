@@ -35,7 +35,7 @@ t.test("a copy of a stopped broker's data folder can be used as a backup", async
   t.equal(sent.body.message_seq, 2, "the restored broker has the members and the newest seq");
 });
 
-t.test("a configured password replaces the generated password", async (t) => {
+t.test("a configured password of the manager admin replaces the generated password", async (t) => {
   const first = await startBroker(t);
   const [generated] = first.passwords;
   await first.close();

@@ -135,7 +135,7 @@ t.test("the FCM receiver of docs/push.md sends push notifications to Android", a
   ]);
 });
 
-t.test("the receiver for APNs sends push notifications to iOS", async (t) => {
+t.test("the APNs receiver of docs/push.md sends push notifications to iOS", async (t) => {
   const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "prime256v1" });
   const pushes: unknown[] = [];
   const server = createServer2();
@@ -160,7 +160,7 @@ t.test("the receiver for APNs sends push notifications to iOS", async (t) => {
   ]);
 });
 
-t.test("the receiver for web push sends push notifications to browsers", async (t) => {
+t.test("the web push receiver of docs/push.md sends push notifications to browsers", async (t) => {
   const browser = createECDH("prime256v1");
   const p256dh = browser.generateKeys();
   const auth = randomBytes(16);

@@ -62,13 +62,16 @@ t.test(
   },
 );
 
-t.test("a session of another user is not treated as the origin of a message", async (t) => {
-  const { world, sessions } = await liveWorld(["alice", "bob"]);
-  const origin = sessions[1]?.session.sessionId ?? "";
-  world.server.append({ channel: group("g"), fromUid: "alice", origin });
-  await world.server.settle();
-  t.same(counts(sessions), [1, 1]);
-});
+t.test(
+  "a message that names a session of another user as its origin is pushed to that session too",
+  async (t) => {
+    const { world, sessions } = await liveWorld(["alice", "bob"]);
+    const origin = sessions[1]?.session.sessionId ?? "";
+    world.server.append({ channel: group("g"), fromUid: "alice", origin });
+    await world.server.settle();
+    t.same(counts(sessions), [1, 1]);
+  },
+);
 
 t.test("a personal message reaches each user under the uid of the other user", async (t) => {
   const { world, sessions } = await liveWorld(["alice:a", "bob:a", "bob:a", "carol:a"]);

@@ -154,7 +154,7 @@ t.test(
 );
 
 t.test(
-  "a page read from an inbox contains no more commands than can be pushed at once",
+  "a page that is read from an inbox contains at most `pageBytes` bytes of commands",
   async (t) => {
     const world = new World(seeded(1));
     for (let count = 0; count < 9; count++)
