@@ -80,7 +80,7 @@ t.test(
 );
 
 t.test(
-  "a client with 65,536 unread bytes is sent messages again, and a client with one byte more is not",
+  "unacknowledged messages are sent again to a client with 65,536 unread bytes, but not to a client with one byte more",
   async (t) => {
     const [lagging, reading] = [pushed([10]), pushed([10])]; // the timer of `lagging` runs first
     reading.connection.unread = MAX_UNREAD_BYTES;
@@ -92,7 +92,7 @@ t.test(
   },
 );
 
-t.test("a message that has expired is not sent again", async (t) => {
+t.test("an unacknowledged message that has expired is not sent again", async (t) => {
   const alice = pushed([10]);
   push(alice, [10], { expireS: 60, timestampMs: Date.now() - 60_000 });
   push(alice, [10], { expireS: 60 });
@@ -100,7 +100,7 @@ t.test("a message that has expired is not sent again", async (t) => {
 });
 
 t.test(
-  "the store's clock determines whether a message has expired and is not sent again",
+  "the store's clock, not the node's, determines whether an unacknowledged message has expired",
   async (t) => {
     const storeMs = Date.now() - 3_600_000;
     const alice = pushed([], () => storeMs);

@@ -240,7 +240,7 @@ t.test(
 );
 
 t.test(
-  "if a session has read an empty inbox and then missed a command, that command is pushed, even after a later command",
+  "a command that a session missed after it read an empty inbox is pushed once, even if a later command was pushed first",
   async (t) => {
     const world = new World(seeded(1));
     const send = () =>
@@ -308,7 +308,7 @@ t.test(
 );
 
 t.test(
-  "missed membership changes are applied a few groups at a time, even if a membership changes while they are applied",
+  "missed membership changes of 48 groups are applied over several turns of the event loop, and a change made meanwhile is applied too",
   async (t) => {
     const world = new World(seeded(3));
     const ids = (name: string) => Array.from({ length: 24 }, (_, at) => `${name}${at}`);

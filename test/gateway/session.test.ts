@@ -10,24 +10,27 @@ const joiner = (maxHeldBytes = 10_000): Joiner =>
 
 const turn = (): Promise<void> => new Promise((done) => setImmediate(done));
 
-t.test("`writable` resolves when the unread bytes have fallen to the given number", async (t) => {
-  const { session, connection } = joiner();
-  connection.unread = 101;
-  let isWritable = false;
-  const waiting = session.writable(100).then(() => {
-    isWritable = true;
-  });
-  await turn();
-  session.drained();
-  await turn();
-  t.notOk(isWritable, "the client has not read enough yet");
-  connection.unread = 100;
-  session.drained();
-  await waiting;
-});
+t.test(
+  "`session.writable(n)` resolves when the number of unread bytes has fallen to n",
+  async (t) => {
+    const { session, connection } = joiner();
+    connection.unread = 101;
+    let isWritable = false;
+    const waiting = session.writable(100).then(() => {
+      isWritable = true;
+    });
+    await turn();
+    session.drained();
+    await turn();
+    t.notOk(isWritable, "the client has not read enough yet");
+    connection.unread = 100;
+    session.drained();
+    await waiting;
+  },
+);
 
 t.test(
-  "calls to `writable` with different limits all resolve when the unread bytes fall to the lowest limit",
+  "calls to `session.writable` with different limits all resolve when the unread bytes fall to the lowest limit",
   async (t) => {
     const { session, connection } = joiner();
     connection.unread = 101;
@@ -39,7 +42,7 @@ t.test(
   },
 );
 
-t.test("`writable` resolves when the session ends", async (t) => {
+t.test("`session.writable` resolves when the session ends", async (t) => {
   for (const over of ["ended", "gone"] as const) {
     const { session, connection } = joiner();
     connection.unread = 1000;
@@ -77,14 +80,17 @@ t.test("a session whose connection closed sends nothing more", async (t) => {
   t.same(connection.frames, []);
 });
 
-t.test("the limit of held bytes applies to all backlogs of a session together", async (t) => {
-  const { session, connection } = joiner(2000);
-  session.charge(1000);
-  session.charge(900);
-  session.charge(-900);
-  session.charge(900);
-  t.equal(session.ended, undefined);
-  session.charge(200);
-  t.equal(session.ended, "slow_reader");
-  t.equal(connection.endedWith, CLOSE_REASONS.slow_reader.code);
-});
+t.test(
+  "a session is ended as a slow reader if its backlogs together exceed `maxHeldBytes`",
+  async (t) => {
+    const { session, connection } = joiner(2000);
+    session.charge(1000);
+    session.charge(900);
+    session.charge(-900);
+    session.charge(900);
+    t.equal(session.ended, undefined);
+    session.charge(200);
+    t.equal(session.ended, "slow_reader");
+    t.equal(connection.endedWith, CLOSE_REASONS.slow_reader.code);
+  },
+);

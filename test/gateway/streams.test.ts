@@ -287,41 +287,44 @@ t.test(
   },
 );
 
-t.test("stream events are not held while personal channels resume", async (t) => {
-  for (const endsBefore of [false, true]) {
-    const world = new World(seeded(9));
-    const place: Producer = { channel: person("alice"), fromUid: "bob" };
-    const key = channelKey(place.channel, place.fromUid);
-    const { streams } = world.server;
-    for (let count = 0; count < 9; count++) world.server.append(place);
-    streams.start(place);
-    streams.content(key, "before ");
-    const alice = world.session({
-      ...{ uid: "alice", maxHeldBytes: 5000 },
-      points: [{ channel: person("bob"), lastSeq: 0 }],
-    });
-    alice.connection.unread = 1000;
-    const joining = world.join(alice);
-    await world.server.settle();
-    const pushed = alice.connection.seen.length;
-    for (let count = 0; count < 200; count++) streams.content(key, "more ");
-    if (endsBefore) streams.end(key);
-    await world.server.settle();
-    t.equal(alice.session.ended, undefined);
-    t.equal(alice.connection.seen.length, pushed, "nothing is pushed until the client reads");
-    alice.connection.unread = 0;
-    alice.session.drained();
-    await world.server.settle();
-    await joining;
-    const text = `before ${"more ".repeat(200)}`;
-    const [stream] = streamView(alice.connection.seen).streams.values();
-    t.match(stream, { text });
-    t.same(world.bugs, []);
-  }
-});
+t.test(
+  "stream events that arrive while personal channels resume do not count towards `maxHeldBytes`, and their text is pushed when the client reads",
+  async (t) => {
+    for (const endsBefore of [false, true]) {
+      const world = new World(seeded(9));
+      const place: Producer = { channel: person("alice"), fromUid: "bob" };
+      const key = channelKey(place.channel, place.fromUid);
+      const { streams } = world.server;
+      for (let count = 0; count < 9; count++) world.server.append(place);
+      streams.start(place);
+      streams.content(key, "before ");
+      const alice = world.session({
+        ...{ uid: "alice", maxHeldBytes: 5000 },
+        points: [{ channel: person("bob"), lastSeq: 0 }],
+      });
+      alice.connection.unread = 1000;
+      const joining = world.join(alice);
+      await world.server.settle();
+      const pushed = alice.connection.seen.length;
+      for (let count = 0; count < 200; count++) streams.content(key, "more ");
+      if (endsBefore) streams.end(key);
+      await world.server.settle();
+      t.equal(alice.session.ended, undefined);
+      t.equal(alice.connection.seen.length, pushed, "nothing is pushed until the client reads");
+      alice.connection.unread = 0;
+      alice.session.drained();
+      await world.server.settle();
+      await joining;
+      const text = `before ${"more ".repeat(200)}`;
+      const [stream] = streamView(alice.connection.seen).streams.values();
+      t.match(stream, { text });
+      t.same(world.bugs, []);
+    }
+  },
+);
 
 t.test(
-  "a lagging session that is pushed a conversation with a stream then gets only the later events of the stream",
+  "after a lagging session was pushed a conversation with a stream, it gets only the later events of the stream",
   async (t) => {
     for (const place of [PLACES[0], PLACES[2]] as Producer[]) {
       const world = new World(seeded(5));

@@ -45,7 +45,7 @@ const pushes = ({ connection }: Joiner): number =>
   connection.seen.filter(({ kind }) => kind === "presence").length;
 
 t.test(
-  "a watcher ends up with the presence of all watched users, whatever the order of changes and requests",
+  "a watcher ends up with the current presence of all watched users, whatever the order of changes and requests",
   async (t) => {
     for (let seed = 1; seed <= ROUNDS; seed++) {
       const random = seeded(seed);
@@ -139,7 +139,7 @@ t.test("a new WATCH replaces the users watched before", async (t) => {
   t.notOk(world.server.subscriptions.has("p:u2"));
 });
 
-t.test("pushes to the sessions that watch a user are charged to that user", async (t) => {
+t.test("presence pushes are charged to the watched user, not to the users who watch", async (t) => {
   const world = new World(seeded(1));
   const uids = Array.from({ length: 50 }, (_, i) => `watcher-${i}`);
   const watchers = await Promise.all(uids.map((uid) => world.live({ uid })));

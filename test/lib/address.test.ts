@@ -24,7 +24,7 @@ t.test(
   },
 );
 
-t.test("an address has its original text after it was parsed and formatted", async (t) => {
+t.test("formatting a parsed address returns its original text", async (t) => {
   for (const text of ["127.0.0.1:5001", "[::1]:5001"])
     t.equal(formatAddress(parseAddress(text) ?? { host: "", port: 0 }), text);
 });

@@ -34,7 +34,7 @@ t.test("items of one key keep their order, and no item is lost", async (t) => {
   }
 });
 
-t.test("an item larger than the size passed to `take` stays at the front", async (t) => {
+t.test("an item larger than the size passed to `take` stays in the queue", async (t) => {
   const q = queue();
   q.push("a", item("large", 400));
   t.equal(q.take(399), undefined);
@@ -43,7 +43,7 @@ t.test("an item larger than the size passed to `take` stays at the front", async
 });
 
 t.test(
-  "`takeSmall` returns small items out of turn, as long as their key has work left in its turn",
+  "`takeSmall` returns small items before large ones, up to the work that their key may use in one turn",
   async (t) => {
     const q = queue();
     q.push("attacker", item("large", 5000));
@@ -99,7 +99,7 @@ const SHARES = [
   ["large", 3000],
 ] as const;
 
-t.test("the cost of `take` does not grow with the number of waiting items", async (t) => {
+t.test("the duration of `take` does not grow with the number of waiting items", async (t) => {
   const few = fastestMs(() => filledQueue(["a"], 2001, 1), 2000);
   const many = fastestMs(() => filledQueue(["a"], 99_000, 1), 2000);
   t.ok(
@@ -108,7 +108,7 @@ t.test("the cost of `take` does not grow with the number of waiting items", asyn
   );
 });
 
-t.test("the cost of `take` does not grow with the size of the items", async (t) => {
+t.test("the duration of `take` does not grow with the size of the items", async (t) => {
   const keys = Array.from({ length: 200 }, (_, at) => `k${at}`);
   const small = fastestMs(() => filledQueue(keys, 2, 600), 200);
   const large = fastestMs(() => filledQueue(keys, 2, 190_000), 200);

@@ -61,14 +61,17 @@ t.test("steps that end immediately do not all run in one turn of the event loop"
   t.equal(count, 6);
 });
 
-t.test("a step over the limit of its key is refused, and steps of other keys run", async (t) => {
-  const { run, end } = createFixture(1, 2);
-  const done = ["a1", "a2", "a3"].map(run);
-  await t.rejects(run("a4"), { message: "full" });
-  done.push(run("b1"));
-  for (const name of ["a1", "a2", "b1", "a3"]) await end(name);
-  await Promise.all(done);
-});
+t.test(
+  "a step is refused if the maximum number of steps of its key is waiting, and steps of other keys run",
+  async (t) => {
+    const { run, end } = createFixture(1, 2);
+    const done = ["a1", "a2", "a3"].map(run);
+    await t.rejects(run("a4"), { message: "full" });
+    done.push(run("b1"));
+    for (const name of ["a1", "a2", "b1", "a3"]) await end(name);
+    await Promise.all(done);
+  },
+);
 
 t.test("a step that fails releases its permit", async (t) => {
   const { semaphore } = createFixture(1);

@@ -39,12 +39,15 @@ t.test("the text of a field parses to the value of the field in the document", a
   t.same(different, []);
 });
 
-t.test("a field's depth counts objects and arrays, even in values of duplicate keys", async (t) => {
-  const depthOf = (value: string) => fieldText(`{"a":${value}}`, "a")?.depth;
-  t.same(['"[["', "1", "{}", "[[]]", '{"b":[1],"b":0}', "[{}, [[]]]"].map(depthOf), [
-    ...[0, 0, 1, 2, 2, 3],
-  ]);
-});
+t.test(
+  "the depth of a field counts nested objects and arrays, even in values of duplicate keys",
+  async (t) => {
+    const depthOf = (value: string) => fieldText(`{"a":${value}}`, "a")?.depth;
+    t.same(['"[["', "1", "{}", "[[]]", '{"b":[1],"b":0}', "[{}, [[]]]"].map(depthOf), [
+      ...[0, 0, 1, 2, 2, 3],
+    ]);
+  },
+);
 
 t.test("a field is found by its name even if the document escapes the name", async (t) => {
   t.equal(fieldText('{"\\u0061":1,"b":2}', "a")?.text, "1");

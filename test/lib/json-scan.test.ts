@@ -41,7 +41,7 @@ const DOCUMENT_SEEDS: readonly string[] = [
 const PIECES = '{}[]",:\\tyrufalsen0123456789.eE+- \n\u0001';
 
 t.test(
-  `the scan and JSON.parse return the same field for ${DOCUMENTS} random documents`,
+  `integerField and JSON.parse return the same value of a field for ${DOCUMENTS} random documents`,
   async (t) => {
     t.comment(`seed ${SEED}`);
     const random = new Random(SEED);
@@ -121,7 +121,7 @@ function parsedItems(document: Uint8Array): readonly unknown[] | undefined {
 }
 
 t.test(
-  `the scan and JSON.parse return the same items for ${DOCUMENTS} random documents`,
+  `jsonItems and JSON.parse return the same items for ${DOCUMENTS} random documents`,
   async (t) => {
     t.comment(`seed ${SEED}`);
     const random = new Random(SEED);

@@ -4,7 +4,7 @@ import { KeyedLock } from "../../src/lib/keyed-lock.ts";
 import { t } from "../support/suite.ts";
 
 t.test(
-  "steps with the same key run one after the other, even after a failure, and other keys do not wait",
+  "steps with the same key run one after the other, even after a failure, and steps with other keys do not wait",
   async (t) => {
     const lock = new KeyedLock();
     const log: string[] = [];

@@ -22,33 +22,39 @@ function gate<T>(): Gate<T> {
   return { promise, open, fail };
 }
 
-t.test("a call waits until the preparation of an earlier call is finished", async (t) => {
-  const sequencer = new KeyedSequencer();
-  const [first, second] = [gate<string>(), gate<string>()];
-  const order: string[] = [];
-  const log = async (ready: Promise<string>): Promise<void> => {
-    order.push(await sequencer.enter("a", ready));
-  };
-  const both = [log(first.promise), log(second.promise)];
-  second.open("second");
-  await turn();
-  t.same(order, []);
-  first.open("first");
-  await Promise.all(both);
-  t.same(order, ["first", "second"]);
-});
+t.test(
+  "a call waits until the preparation of an earlier call with the same key is finished",
+  async (t) => {
+    const sequencer = new KeyedSequencer();
+    const [first, second] = [gate<string>(), gate<string>()];
+    const order: string[] = [];
+    const log = async (ready: Promise<string>): Promise<void> => {
+      order.push(await sequencer.enter("a", ready));
+    };
+    const both = [log(first.promise), log(second.promise)];
+    second.open("second");
+    await turn();
+    t.same(order, []);
+    first.open("first");
+    await Promise.all(both);
+    t.same(order, ["first", "second"]);
+  },
+);
 
-t.test("a call does not wait for the work after an earlier call's preparation", async (t) => {
-  const sequencer = new KeyedSequencer();
-  const result = gate<void>();
-  const slow = (async () => {
-    await sequencer.enter("a", Promise.resolve());
-    await result.promise;
-  })();
-  t.equal(await sequencer.enter("a", Promise.resolve("through")), "through");
-  result.open();
-  await slow;
-});
+t.test(
+  "a call does not wait for the work that an earlier call does after its preparation",
+  async (t) => {
+    const sequencer = new KeyedSequencer();
+    const result = gate<void>();
+    const slow = (async () => {
+      await sequencer.enter("a", Promise.resolve());
+      await result.promise;
+    })();
+    t.equal(await sequencer.enter("a", Promise.resolve("through")), "through");
+    result.open();
+    await slow;
+  },
+);
 
 t.test("calls with different keys do not wait for each other", async (t) => {
   const sequencer = new KeyedSequencer();
@@ -60,7 +66,7 @@ t.test("calls with different keys do not wait for each other", async (t) => {
 });
 
 t.test(
-  "a rejected preparation rejects only its own call, after the earlier calls have settled",
+  "a preparation that is rejected while an earlier call waits rejects only its own call",
   async (t) => {
     const sequencer = new KeyedSequencer();
     const first = gate<number>();

@@ -24,9 +24,12 @@ t.test("a network of one family contains no address of the other family", async 
   for (const address of ["::1", "::102:304", "2001:db8::1"]) t.notOk(list.includes(address));
 });
 
-t.test("a list is not created from entries that are not networks", async (t) => {
-  t.throws(() => new NetworkList(["10.0.0.1", "10.0.0.0/33"]), /"10\.0\.0\.0\/33"/);
-});
+t.test(
+  "creating a list with an entry that is not a network throws an error that names the entry",
+  async (t) => {
+    t.throws(() => new NetworkList(["10.0.0.1", "10.0.0.0/33"]), /"10\.0\.0\.0\/33"/);
+  },
+);
 
 t.test(
   "canonicalAddress returns one notation for each IP address, and undefined for any other string",

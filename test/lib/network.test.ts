@@ -4,7 +4,7 @@ import { networkOf } from "../../src/lib/network.ts";
 import { t } from "../support/suite.ts";
 
 t.test(
-  "the network is the /64 prefix of an IPv6 address or the whole IPv4 address, in every notation",
+  "the network of a client is the /64 prefix of its IPv6 address or its whole IPv4 address, in every notation",
   async (t) => {
     t.equal(networkOf("10.1.2.3"), "10.1.2.3");
     t.equal(networkOf("2001:db8:0:1::5"), networkOf("2001:db8:0:1:ffff::9"));

@@ -62,7 +62,7 @@ t.test("a step that fails releases its permit", async (t) => {
 });
 
 t.test(
-  "a paced semaphore passes its permits on in later turns if the turn has no time left",
+  "a paced semaphore passes its permits on in later turns of the event loop if the current turn has no time left",
   async (t) => {
     const semaphore = new Semaphore(1, new PacedSteps(0));
     let count = 0;

@@ -72,7 +72,7 @@ t.test(
 const tls = (name: string) => new URL(`../support/tls/${name}`, import.meta.url).pathname;
 
 t.test(
-  "connections to api.compatListen use the TLS certificate of api.listen and count as sockets",
+  "api.compatListen uses the TLS certificate of api.listen, and its connections count in jindou_sockets",
   async (t) => {
     const node = spawnJindou(t, [], {
       env: {
@@ -103,32 +103,35 @@ t.test(
   },
 );
 
-t.test("the error for an address that cannot be used names api.compatListen", async (t) => {
-  const env = await nodeSettings(t, 1000);
-  const equal = await jindou(t, ["check-config"], {
-    env: {
-      ...env,
-      JINDOU_API_LISTEN: "127.0.0.1:5001",
-      JINDOU_API_COMPAT_LISTEN: "127.0.0.1:5001",
-    },
-  });
-  t.equal(equal.code, 2);
-  t.match(equal.stderr, "api.compatListen must not be the same address as api.listen");
-  const invalid = await jindou(t, ["check-config"], {
-    env: { ...env, JINDOU_API_COMPAT_LISTEN: "nowhere" },
-  });
-  t.match(invalid.stderr, "api.compatListen must be host:port");
+t.test(
+  "an error names api.compatListen if its address is invalid, in use or the address of api.listen",
+  async (t) => {
+    const env = await nodeSettings(t, 1000);
+    const equal = await jindou(t, ["check-config"], {
+      env: {
+        ...env,
+        JINDOU_API_LISTEN: "127.0.0.1:5001",
+        JINDOU_API_COMPAT_LISTEN: "127.0.0.1:5001",
+      },
+    });
+    t.equal(equal.code, 2);
+    t.match(equal.stderr, "api.compatListen must not be the same address as api.listen");
+    const invalid = await jindou(t, ["check-config"], {
+      env: { ...env, JINDOU_API_COMPAT_LISTEN: "nowhere" },
+    });
+    t.match(invalid.stderr, "api.compatListen must be host:port");
 
-  const other = createServer().listen(0, "127.0.0.1");
-  t.teardown(() => other.close());
-  await new Promise((resolve) => other.once("listening", resolve));
-  const { port } = other.address() as { port: number };
-  const portInUse = await jindou(t, [], {
-    env: { ...env, JINDOU_API_COMPAT_LISTEN: `127.0.0.1:${port}` },
-  });
-  t.equal(portInUse.code, 1);
-  t.match(
-    portInUse.stderr,
-    /another process is already listening there; set api\.compatListen \(JINDOU_API_COMPAT_LISTEN\)/,
-  );
-});
+    const other = createServer().listen(0, "127.0.0.1");
+    t.teardown(() => other.close());
+    await new Promise((resolve) => other.once("listening", resolve));
+    const { port } = other.address() as { port: number };
+    const portInUse = await jindou(t, [], {
+      env: { ...env, JINDOU_API_COMPAT_LISTEN: `127.0.0.1:${port}` },
+    });
+    t.equal(portInUse.code, 1);
+    t.match(
+      portInUse.stderr,
+      /another process is already listening there; set api\.compatListen \(JINDOU_API_COMPAT_LISTEN\)/,
+    );
+  },
+);

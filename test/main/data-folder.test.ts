@@ -238,34 +238,37 @@ t.test(
   },
 );
 
-t.test("database files that LMDB could not open are refused with a one-line message", async (t) => {
-  const program = isRoot ? await readableProgram(t) : "";
-  const path = await stoppedFolder(t);
-  for (const name of ["data.mdb", "lock.mdb"]) {
-    const parent = await tempFolder(t);
-    chmodSync(parent, 0o755);
-    const copy = join(parent, "data");
-    cpSync(path, copy, { recursive: true });
-    const file = join(copy, "lmdb", name);
-    rmSync(file);
-    spawnSync("mkfifo", [file]);
-    await assertRefused(t, copy, /cannot be opened: it is not a regular file/, `a pipe ${name}`);
-    if (!isRoot) {
+t.test(
+  "a database file that is a pipe or cannot be read is refused with a one-line message",
+  async (t) => {
+    const program = isRoot ? await readableProgram(t) : "";
+    const path = await stoppedFolder(t);
+    for (const name of ["data.mdb", "lock.mdb"]) {
+      const parent = await tempFolder(t);
+      chmodSync(parent, 0o755);
+      const copy = join(parent, "data");
+      cpSync(path, copy, { recursive: true });
+      const file = join(copy, "lmdb", name);
       rmSync(file);
-      cpSync(join(path, "lmdb", name), file);
-      chmodSync(file, 0);
-      await assertRefused(t, copy, /cannot be opened: EACCES/, `mode 0 of ${name}`);
-      continue;
+      spawnSync("mkfifo", [file]);
+      await assertRefused(t, copy, /cannot be opened: it is not a regular file/, `a pipe ${name}`);
+      if (!isRoot) {
+        rmSync(file);
+        cpSync(join(path, "lmdb", name), file);
+        chmodSync(file, 0);
+        await assertRefused(t, copy, /cannot be opened: EACCES/, `mode 0 of ${name}`);
+        continue;
+      }
+      rmSync(file);
+      cpSync(join(path, "lmdb", name), file); // belongs to root
+      for (const folder of [copy, join(copy, "lmdb"), join(copy, "journal")])
+        chownSync(folder, 4001, 4001);
+      const { exit, sentences } = await refusal(t, copy, asUser(program, 4001, 4001));
+      t.equal(exit.code, 1);
+      t.match(sentences, [/cannot be opened: EACCES/], `${name} of root`);
     }
-    rmSync(file);
-    cpSync(join(path, "lmdb", name), file); // belongs to root
-    for (const folder of [copy, join(copy, "lmdb"), join(copy, "journal")])
-      chownSync(folder, 4001, 4001);
-    const { exit, sentences } = await refusal(t, copy, asUser(program, 4001, 4001));
-    t.equal(exit.code, 1);
-    t.match(sentences, [/cannot be opened: EACCES/], `${name} of root`);
-  }
-});
+  },
+);
 
 const NO_FILE = /cannot be opened: it is not a regular file\. Move it away/;
 const NO_TARGET = /is a broken symbolic link \(its target is .*\)\. Mount or create/;
@@ -321,7 +324,7 @@ t.test("a data folder whose parent is a file or a broken link is refused", async
   await assertRefused(t, join(parent, "loop"), NO_TARGET, "a link to itself");
 });
 
-t.test("--new-store does not open a heartbeat file that is a pipe", async (t) => {
+t.test("a start with --new-store is refused if the heartbeat file is a pipe", async (t) => {
   const path = await stoppedFolder(t);
   for (const name of ["lmdb/data.mdb", "heartbeat"]) rmSync(join(path, name));
   replacements.pipe?.(join(path, "heartbeat"));
@@ -523,7 +526,7 @@ const canHide =
   spawnSync(withoutProcSys[0] ?? "", [...withoutProcSys.slice(1), "true"]).status === 0;
 
 t.test(
-  "a node without /proc/sys starts, and a kill loses nothing that was acknowledged",
+  "a node without /proc/sys starts, and keeps the channels that it acknowledged before a kill",
   canHide ? {} : { skip: "this machine does not allow new mount namespaces" },
   async (t) => {
     const launch: LaunchOptions = { prefix: withoutProcSys };

@@ -61,7 +61,7 @@ async function assertEnds(t: Test, pid: number): Promise<void> {
 }
 
 t.test(
-  "a signal immediately ends a node and the check of its database, and the node exits with 0",
+  "SIGTERM and SIGINT end a node and the hanging check of its database, and the node exits with 0",
   async (t) => {
     for (const signal of ["SIGTERM", "SIGINT"] as const) {
       const settings = { JINDOU_STORE_PATH: await killedFolder(t) };
@@ -146,20 +146,23 @@ t.test(
   },
 );
 
-t.test("a node whose API cannot listen does not wait for the check of its database", async (t) => {
-  const other = await startNode(t, { JINDOU_STORE_PATH: await killedFolder(t) });
-  await other.healthy();
-  const settings = {
-    JINDOU_STORE_PATH: await killedFolder(t),
-    JINDOU_API_LISTEN: `127.0.0.1:${other.apiPort}`,
-  };
-  const node = await startNode(t, settings, HANGING);
-  const checker = await checkerOf(node);
-  const { code, stderr } = await node.exit;
-  t.equal(code, 1);
-  t.match(stderr, /^jindou: [^\n]*JINDOU_API_LISTEN[^\n]*\n$/);
-  await assertEnds(t, checker);
-});
+t.test(
+  "a node whose API cannot listen exits without waiting for the check of its database",
+  async (t) => {
+    const other = await startNode(t, { JINDOU_STORE_PATH: await killedFolder(t) });
+    await other.healthy();
+    const settings = {
+      JINDOU_STORE_PATH: await killedFolder(t),
+      JINDOU_API_LISTEN: `127.0.0.1:${other.apiPort}`,
+    };
+    const node = await startNode(t, settings, HANGING);
+    const checker = await checkerOf(node);
+    const { code, stderr } = await node.exit;
+    t.equal(code, 1);
+    t.match(stderr, /^jindou: [^\n]*JINDOU_API_LISTEN[^\n]*\n$/);
+    await assertEnds(t, checker);
+  },
+);
 
 t.test(
   "the database is not checked after a start that failed because a port was in use",
@@ -188,7 +191,7 @@ t.test("a second node on a folder in use is refused before it reads the database
 });
 
 t.test(
-  "a migration that is still checking its folder serves health checks and ends at a signal",
+  "a node that checks its folder before a migration serves health checks, and SIGTERM ends the node and `jindou migrate`",
   async (t) => {
     const { url } = await startRedis(t);
     const from = await killedFolder(t);

@@ -129,7 +129,7 @@ t.test(
 );
 
 t.test(
-  "a node that was frozen when a migration into its Redis began exits after it resumes",
+  "a node that SIGSTOP had suspended when a migration into its Redis began exits after SIGCONT",
   async (t) => {
     const { url } = await startRedis(t);
     const from = testFolder(t);

@@ -251,12 +251,12 @@ const SITUATIONS: readonly Situation[] = [
     sentence: /^the server is a replica.*Set redis\.url.*to the primary/,
   },
   {
-    title: "a Redis that lacks the replicas of its min-replicas-to-write",
+    title: "a Redis with fewer replicas than its min-replicas-to-write",
     make: (t) => redisAfter(t, (client) => client.config("SET", "min-replicas-to-write", "1")),
     sentence: /^Redis has fewer replicas than its min-replicas-to-write .*NOREPLICAS.*Start/,
   },
   {
-    title: "a Redis that lacks the replicas of redis.minReplicas",
+    title: "a Redis with fewer replicas than redis.minReplicas",
     make: async (t) => ({ ...url((await startRedis(t)).url), JINDOU_REDIS_MIN_REPLICAS: "2" }),
     sentence: /^Redis has fewer replicas than redis\.minReplicas .*0 connected, 2 required.*Start/,
   },
@@ -331,7 +331,7 @@ const SITUATIONS: readonly Situation[] = [
 ];
 
 for (const { title, make, sentence, lasts, skip = false } of SITUATIONS)
-  t.test(`in one sentence, a starting node reports ${title}`, { skip }, async (t) => {
+  t.test(`a starting node reports, in one sentence, ${title}`, { skip }, async (t) => {
     const settings = await make(t);
     const env = {
       JINDOU_API_LISTEN: "127.0.0.1:0",
@@ -385,7 +385,7 @@ t.test("a node without free file descriptors reports that the limit must be rais
 });
 
 t.test(
-  "a node whose replica does not confirm writes waits, and names redis.minReplicas every few seconds",
+  "a starting node waits while its Redis replica does not confirm writes, and logs redis.minReplicas every few seconds",
   async (t) => {
     const redis = await startRedis(t, ["--repl-diskless-sync-delay", "0"]);
     const replica = await startRedis(t, ["--replicaof", "127.0.0.1", `${redis.port}`]);

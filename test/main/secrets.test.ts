@@ -193,7 +193,7 @@ t.test("a running node logs no secret after its password in Redis was changed", 
 });
 
 t.test(
-  "the log line about a Redis error contains a sentence with the error code, and no error object",
+  "the log line about a Redis that cannot be used has the reason as a sentence, and no error object",
   async (t) => {
     const redis = await startRedis(t);
     await addUser([redis]);

@@ -116,7 +116,7 @@ t.test(
   },
 );
 
-t.test("the refused value is shown unless it is secret", async (t) => {
+t.test("the error about a refused value shows the value unless it is secret", async (t) => {
   const env = { JINDOU_STORE_PATH: '"/data/x"', JINDOU_API_TOKEN: '"hunter2"' };
   const [path, token] = await problemsOf(t, ["start"], { env });
   t.match(path, /^jindou: store\.path \(from the environment variable JINDOU_STORE_PATH\) has/);
@@ -125,7 +125,7 @@ t.test("the refused value is shown unless it is secret", async (t) => {
 });
 
 t.test(
-  "a path in a syntax that only another system or program understands is refused, whatever its source",
+  "a path in the syntax of a shell, of Windows or of another program is refused, whatever its source",
   async (t) => {
     const folder = await temporaryFolder(t);
     const file = join(folder, "c.json");
@@ -243,7 +243,7 @@ t.test("values in the list of managers are checked, and errors show no passwords
 });
 
 t.test(
-  "a key that occurs more than once is refused, and the error names the key and its lines",
+  "a key that occurs more than once is refused, and the error names the key and, in a file, its lines",
   async (t) => {
     const folder = await temporaryFolder(t);
     const file = join(folder, "c.json");
@@ -276,24 +276,27 @@ t.test(
   },
 );
 
-t.test("a file that is not JSON in UTF-8 is refused, and JSON errors name the line", async (t) => {
-  const folder = await temporaryFolder(t);
-  const file = join(folder, "c.json");
-  const cases: readonly (readonly [text: string | Buffer, words: RegExp])[] = [
-    ["", /not valid JSON \(line 1\)/],
-    ['{\n "log": {}\n', /not valid JSON \(line 2\)/],
-    ['{\n "log": {},\n}', /not valid JSON \(line 3\)/],
-    ['{\n // a comment\n "log": {}}', /not valid JSON \(line 2\)/],
-    ['{"admin": {\n"password": hunter2}}', /not valid JSON \(line 2\)/],
-    ["[".repeat(100_000), /not valid JSON \(line 1\)/],
-    [Buffer.from('\uFEFF{"log": {}}', "utf16le"), /not valid UTF-8/],
-    [Buffer.from('{"node": {"id": "\xE9"}}', "latin1"), /not valid UTF-8/],
-  ];
-  for (const [text, words] of cases) {
-    await writeFile(file, text);
-    const lines = await problemsOf(t, ["check-config", "--config", file]);
-    t.match(lines, [words]);
-    t.equal(lines.length, 1);
-    t.notMatch(lines.join(), /hunter2/);
-  }
-});
+t.test(
+  "a configuration file that is not JSON in UTF-8 is refused, and JSON errors name the line",
+  async (t) => {
+    const folder = await temporaryFolder(t);
+    const file = join(folder, "c.json");
+    const cases: readonly (readonly [text: string | Buffer, words: RegExp])[] = [
+      ["", /not valid JSON \(line 1\)/],
+      ['{\n "log": {}\n', /not valid JSON \(line 2\)/],
+      ['{\n "log": {},\n}', /not valid JSON \(line 3\)/],
+      ['{\n // a comment\n "log": {}}', /not valid JSON \(line 2\)/],
+      ['{"admin": {\n"password": hunter2}}', /not valid JSON \(line 2\)/],
+      ["[".repeat(100_000), /not valid JSON \(line 1\)/],
+      [Buffer.from('\uFEFF{"log": {}}', "utf16le"), /not valid UTF-8/],
+      [Buffer.from('{"node": {"id": "\xE9"}}', "latin1"), /not valid UTF-8/],
+    ];
+    for (const [text, words] of cases) {
+      await writeFile(file, text);
+      const lines = await problemsOf(t, ["check-config", "--config", file]);
+      t.match(lines, [words]);
+      t.equal(lines.length, 1);
+      t.notMatch(lines.join(), /hunter2/);
+    }
+  },
+);

@@ -112,12 +112,13 @@ async function exitsAfterStop(t: Test, invocation: Invocation): Promise<void> {
   t.match(await node.exit, { code: 0 }, "the next start can use the data folder");
 }
 
-t.test("a node exits with 0 on SIGTERM or SIGINT once it handles signals", (t) =>
-  exitsAfterStop(t, {}),
+t.test(
+  "a node exits with 0 on SIGTERM or SIGINT as soon as it handles signals, even during its start",
+  (t) => exitsAfterStop(t, {}),
 );
 
 t.test(
-  "a node that runs as process 1 exits with 0 on SIGTERM or SIGINT once it handles signals",
+  "a node that runs as process 1 exits with 0 on SIGTERM or SIGINT as soon as it handles signals",
   { skip: CANNOT_UNSHARE },
   (t) => exitsAfterStop(t, { prefix: IN_NAMESPACE }),
 );

@@ -101,31 +101,37 @@ const UNUSED = [
   "src/transport/portable/",
 ];
 
-t.test("a node loads only the modules that its configuration uses", async (t) => {
-  const redis = await startRedis(t);
-  const embedded = await loadedSources(t, {});
-  const onRedis = await loadedSources(t, { JINDOU_REDIS_URL: redis.url });
-  const isLoaded = (sources: readonly string[], part: string) =>
-    sources.some((source) => source.includes(part));
-  for (const sources of [embedded, onRedis]) {
-    t.ok(isLoaded(sources, "src/server.ts"), "the report of loaded modules is complete");
-    for (const part of UNUSED) t.notOk(isLoaded(sources, part), part);
-  }
-  for (const part of ["node_modules/ioredis/", "src/redis/link.ts", "src/migrate/migration.ts"]) {
-    t.notOk(isLoaded(embedded, part), `embedded: ${part}`);
-    t.ok(isLoaded(onRedis, part), `on Redis: ${part}`);
-  }
-  for (const part of ["node_modules/lmdb/", "src/store/embedded/store.ts"]) {
-    t.ok(isLoaded(embedded, part), `embedded: ${part}`);
-    t.notOk(isLoaded(onRedis, part), `on Redis: ${part}`);
-  }
-});
+t.test(
+  "a node does not load the modules of the other store, the portable driver or the client",
+  async (t) => {
+    const redis = await startRedis(t);
+    const embedded = await loadedSources(t, {});
+    const onRedis = await loadedSources(t, { JINDOU_REDIS_URL: redis.url });
+    const isLoaded = (sources: readonly string[], part: string) =>
+      sources.some((source) => source.includes(part));
+    for (const sources of [embedded, onRedis]) {
+      t.ok(isLoaded(sources, "src/server.ts"), "the report of loaded modules is complete");
+      for (const part of UNUSED) t.notOk(isLoaded(sources, part), part);
+    }
+    for (const part of ["node_modules/ioredis/", "src/redis/link.ts", "src/migrate/migration.ts"]) {
+      t.notOk(isLoaded(embedded, part), `embedded: ${part}`);
+      t.ok(isLoaded(onRedis, part), `on Redis: ${part}`);
+    }
+    for (const part of ["node_modules/lmdb/", "src/store/embedded/store.ts"]) {
+      t.ok(isLoaded(embedded, part), `embedded: ${part}`);
+      t.notOk(isLoaded(onRedis, part), `on Redis: ${part}`);
+    }
+  },
+);
 
-t.test("--help and --version ignore the arguments after them", async (t) => {
-  const { stdout } = await jindou(t, ["--version"]);
-  for (const argv of [["-V"], ["--version", "--nonsense"], ["start", "--version"]])
-    t.equal((await jindou(t, argv)).stdout, stdout, argv.join(" "));
-  const { code, stderr } = await jindou(t, ["--nonsense", "--version"]);
-  t.equal(code, 2);
-  t.match(stderr, /--nonsense/);
-});
+t.test(
+  "--version prints the version even before an invalid argument, but not after one",
+  async (t) => {
+    const { stdout } = await jindou(t, ["--version"]);
+    for (const argv of [["-V"], ["--version", "--nonsense"], ["start", "--version"]])
+      t.equal((await jindou(t, argv)).stdout, stdout, argv.join(" "));
+    const { code, stderr } = await jindou(t, ["--nonsense", "--version"]);
+    t.equal(code, 2);
+    t.match(stderr, /--nonsense/);
+  },
+);

@@ -90,7 +90,7 @@ t.test("a migration write that reaches Redis after its deadline changes nothing"
 });
 
 t.test(
-  "if a write was not answered, the migration lease is left to expire instead of being deleted",
+  "the migration lease is left to expire, and not deleted, after a migration write without a reply",
   async (t) => {
     const [unreachable, { link, client }] = [await start(t), await start(t)];
     await unreachable.server.stop();
@@ -110,7 +110,7 @@ t.test(
   },
 );
 
-t.test("a migration does not exceed redis.maxInFlight", async (t) => {
+t.test("a migration of 300 users succeeds with a redis.maxInFlight of 100", async (t) => {
   const from = testFolder(t);
   const store = await openStore(t, from);
   const uids = Array.from({ length: 300 }, (_, at) => `user ${at}`);

@@ -224,17 +224,20 @@ async function openFolder(t: Test, from: string, clock: () => number) {
   return source;
 }
 
-t.test("a read position in a channel without messages is not migrated", async (t) => {
-  const { url } = await startRedis(t);
-  const { from, clock } = await filledFolder(t);
-  const folder = open({ path: `${from}/lmdb`, maxDbs: 48 });
-  const positions = folder.openDB({ name: "positions" });
-  await positions.put(["alice", "2:lost"], [1, 1, 0, 1, 5]); // the channel was lost in a power failure
-  await folder.close();
-  const migration = mover({ from, redis: redisSettings(url), clock });
-  await migration.once();
-  t.equal(migration.state.status, "completed");
-});
+t.test(
+  "a read position in a channel without messages does not make a migration fail",
+  async (t) => {
+    const { url } = await startRedis(t);
+    const { from, clock } = await filledFolder(t);
+    const folder = open({ path: `${from}/lmdb`, maxDbs: 48 });
+    const positions = folder.openDB({ name: "positions" });
+    await positions.put(["alice", "2:lost"], [1, 1, 0, 1, 5]); // the channel was lost in a power failure
+    await folder.close();
+    const migration = mover({ from, redis: redisSettings(url), clock });
+    await migration.once();
+    t.equal(migration.state.status, "completed");
+  },
+);
 
 t.test("a data folder is not migrated into a Redis server that contains other data", async (t) => {
   const { url } = await startRedis(t);

@@ -21,7 +21,7 @@ async function samplesOf({ page }: Metrics) {
 }
 
 t.test(
-  "the metrics page shows the help text and the kind of every metric in the table",
+  "the metrics page shows the help text and the type of every metric in `METRICS`",
   async (t) => {
     const page = await createMetrics({ version: "1", nodeId: "n1" }).page.metrics();
     for (const { name, kind, help } of Object.values(METRICS)) {
@@ -82,7 +82,7 @@ t.test("every scraper sees the lag of a turn that blocked the event loop", async
 });
 
 t.test(
-  "the delay caused by a long turn of the event loop is reported for at most two measurement windows",
+  "the delay caused by a long turn of the event loop is reported, but not forever",
   async (t) => {
     // The class is tested directly, because the windows of a node last 30 seconds.
     const lag = new EventLoopLag(300);
@@ -231,15 +231,18 @@ t.test(
   },
 );
 
-t.test("refused requests to every route leave room for the counts of later requests", async (t) => {
-  const metrics = createMetrics({ version: "1", nodeId: "n1" });
-  for (let route = 0; route < 100; route++)
-    for (const status of [400, 401, 403, 413, 429])
-      metrics.api.requestCounter(`/route${route}`)(status, 1);
-  metrics.api.requestCounter("/route0")(200, 1);
-  const samples = await samplesOf(metrics);
-  t.equal(samples.get('jindou_http_requests_total{route="/route0",status="200"}'), 1);
-});
+t.test(
+  "refused requests to 100 routes do not prevent later requests from being counted by route",
+  async (t) => {
+    const metrics = createMetrics({ version: "1", nodeId: "n1" });
+    for (let route = 0; route < 100; route++)
+      for (const status of [400, 401, 403, 413, 429])
+        metrics.api.requestCounter(`/route${route}`)(status, 1);
+    metrics.api.requestCounter("/route0")(200, 1);
+    const samples = await samplesOf(metrics);
+    t.equal(samples.get('jindou_http_requests_total{route="/route0",status="200"}'), 1);
+  },
+);
 
 t.test("two nodes in one process have separate metrics", async (t) => {
   const [a, b] = [

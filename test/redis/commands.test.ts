@@ -117,7 +117,7 @@ t.test("a node does not start if Redis commands that it uses were renamed", asyn
   );
 });
 
-t.test("a node does not start on a server without functions", async (t) => {
+t.test("a node does not start on a Redis server without functions", async (t) => {
   const renamed = ["--rename-command", "FCALL", "", "--rename-command", "FUNCTION", ""];
   const redis = await startRedis(t, renamed);
   t.match(

@@ -91,16 +91,19 @@ async function assertDelivers(t: Test, broker: Broker): Promise<void> {
 
 const OPEN = { JINDOU_AUTH_CLIENTS: "none" };
 
-t.test("a node connects over TLS if its CA file contains the server's certificate", async (t) => {
-  const url = `rediss://127.0.0.1:${await startWithTls(t)}`;
-  const settings = {
-    JINDOU_REDIS_URL: url,
-    JINDOU_REDIS_CA_FILE: TLS.cert,
-  };
-  await assertDelivers(t, await startBroker(t, { ...OPEN, ...settings }));
-});
+t.test(
+  "a node connects to Redis over TLS if redis.caFile contains the server's certificate",
+  async (t) => {
+    const url = `rediss://127.0.0.1:${await startWithTls(t)}`;
+    const settings = {
+      JINDOU_REDIS_URL: url,
+      JINDOU_REDIS_CA_FILE: TLS.cert,
+    };
+    await assertDelivers(t, await startBroker(t, { ...OPEN, ...settings }));
+  },
+);
 
-t.test("a node does not start if the server's certificate is not trusted", async (t) => {
+t.test("a node does not start if it does not trust the certificate of Redis", async (t) => {
   const url = `rediss://127.0.0.1:${await startWithTls(t)}`;
   t.match(
     await startError(t, { JINDOU_REDIS_URL: url }),
@@ -112,7 +115,7 @@ t.test("a node does not start if the server's certificate is not trusted", async
 });
 
 t.test(
-  "a node that uses TLS on a port without TLS reports an error instead of waiting forever",
+  "a node whose rediss:// URL names a port without TLS fails to start instead of waiting forever",
   async (t) => {
     const { port } = await startRedis(t);
     const url = `rediss://127.0.0.1:${port}`;

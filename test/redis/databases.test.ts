@@ -152,7 +152,7 @@ function startError(t: Test, url: string, settings: Settings = {}): Promise<stri
   );
 }
 
-t.test("a node does not start if its database cannot be selected", async (t) => {
+t.test("a node does not start if its Redis database cannot be selected", async (t) => {
   const redis = await startRedis(t);
   const client = redis.client();
   t.match(
@@ -168,28 +168,31 @@ t.test("a node does not start if its database cannot be selected", async (t) => 
   t.same(await client.keys("*"), [], "nothing was written to database 0");
 });
 
-t.test("a connection that can no longer select its database is closed and not used", async (t) => {
-  const redis = await startRedis(t);
-  const client = redis.client();
-  const settings = { JINDOU_LOG_LEVEL: "silent", JINDOU_REDIS_URL: `${redis.url}/3` };
-  const broker = await startBroker(t, { ...OPEN, ...settings });
-  const isReady = async () => (await broker.call("/readyz")).status === 200;
-  const disconnectAll = async () => {
-    await client.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
-    await client.call("CLIENT", "KILL", "TYPE", "pubsub");
-  };
-  t.ok(await isReady());
-  await client.call("ACL", "SETUSER", "default", "-select");
-  await disconnectAll();
-  await until("the node is not ready", async () => !(await isReady()));
-  const { status } = await broker.call("/message/send", {
-    ...{ ...TO_BOB, from_uid: "alice", payload: textPayload("lost") },
-  });
-  t.equal(status, 503);
-  t.same(await client.keys("*"), [], "nothing was written to database 0");
-  await client.call("ACL", "SETUSER", "default", "+select");
-  await until("the node is ready again", isReady);
-});
+t.test(
+  "a node whose Redis user may no longer select its database is not ready and rejects sends until the user may again",
+  async (t) => {
+    const redis = await startRedis(t);
+    const client = redis.client();
+    const settings = { JINDOU_LOG_LEVEL: "silent", JINDOU_REDIS_URL: `${redis.url}/3` };
+    const broker = await startBroker(t, { ...OPEN, ...settings });
+    const isReady = async () => (await broker.call("/readyz")).status === 200;
+    const disconnectAll = async () => {
+      await client.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes");
+      await client.call("CLIENT", "KILL", "TYPE", "pubsub");
+    };
+    t.ok(await isReady());
+    await client.call("ACL", "SETUSER", "default", "-select");
+    await disconnectAll();
+    await until("the node is not ready", async () => !(await isReady()));
+    const { status } = await broker.call("/message/send", {
+      ...{ ...TO_BOB, from_uid: "alice", payload: textPayload("lost") },
+    });
+    t.equal(status, 503);
+    t.same(await client.keys("*"), [], "nothing was written to database 0");
+    await client.call("ACL", "SETUSER", "default", "+select");
+    await until("the node is ready again", isReady);
+  },
+);
 
 async function until(what: string, holds: () => Promise<boolean>): Promise<void> {
   const deadline = performance.now() + 120_000;

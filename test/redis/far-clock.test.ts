@@ -103,40 +103,43 @@ t.test(
   },
 );
 
-t.test("a write whose id would exceed the limit is refused and changes nothing", async (t) => {
-  const redis = await startRedis(t);
-  const client = redis.client();
-  const node = await spawnBroker(t, { JINDOU_REDIS_URL: redis.url });
-  await send(node);
-  const stored = async () =>
-    (
-      await node.call("/channel/messagesync", {
-        ...{ login_uid: "a", channel_id: "b", channel_type: 1, limit: 100 },
-      })
-    ).body.messages.length;
-  const before = await stored();
-  for (const counter of [String(MAX_MESSAGE_ID), "9800000000000000"]) {
-    await client.set(COUNTER, counter);
-    const writes = [
-      send(node),
-      send(node, { client_msg_no: "first" }),
-      send(node, { header: { sync_once: 1 } }),
-      send(node, { header: { no_persist: 1 } }),
-      node.call("/conversations/setUnread", {
-        ...{ uid: "b", channel_id: "a", channel_type: 1, unread: 0 },
-      }),
-      node.call("/event", {
-        ...{ from_uid: "a", channel_id: "b", channel_type: 1, client_msg_no: `stream-${counter}` },
-        event: { type: "___TextMessageStart" },
-      }),
-    ];
-    for (const [at, { status, body }] of (await Promise.all(writes)).entries()) {
-      t.equal(status, 503, `${at}`);
-      t.match(JSON.stringify(body), /No message ids are left in Redis/);
+t.test(
+  "a write whose message id would exceed the limit is refused and changes nothing",
+  async (t) => {
+    const redis = await startRedis(t);
+    const client = redis.client();
+    const node = await spawnBroker(t, { JINDOU_REDIS_URL: redis.url });
+    await send(node);
+    const stored = async () =>
+      (
+        await node.call("/channel/messagesync", {
+          ...{ login_uid: "a", channel_id: "b", channel_type: 1, limit: 100 },
+        })
+      ).body.messages.length;
+    const before = await stored();
+    for (const counter of [String(MAX_MESSAGE_ID), "9800000000000000"]) {
+      await client.set(COUNTER, counter);
+      const writes = [
+        send(node),
+        send(node, { client_msg_no: "first" }),
+        send(node, { header: { sync_once: 1 } }),
+        send(node, { header: { no_persist: 1 } }),
+        node.call("/conversations/setUnread", {
+          ...{ uid: "b", channel_id: "a", channel_type: 1, unread: 0 },
+        }),
+        node.call("/event", {
+          ...{ from_uid: "a", channel_id: "b", channel_type: 1, client_msg_no: `stream-${counter}` },
+          event: { type: "___TextMessageStart" },
+        }),
+      ];
+      for (const [at, { status, body }] of (await Promise.all(writes)).entries()) {
+        t.equal(status, 503, `${at}`);
+        t.match(JSON.stringify(body), /No message ids are left in Redis/);
+      }
+      t.equal(await client.get(COUNTER), counter);
+      t.equal(await stored(), before);
     }
-    t.equal(await client.get(COUNTER), counter);
-    t.equal(await stored(), before);
-  }
-  await client.del(COUNTER);
-  t.equal((await send(node, { client_msg_no: "first" })).status, 200);
-});
+    await client.del(COUNTER);
+    t.equal((await send(node, { client_msg_no: "first" })).status, 200);
+  },
+);

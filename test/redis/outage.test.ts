@@ -117,7 +117,7 @@ async function checkOutage(
 t.jobs = 5;
 
 t.test(
-  "a node does not flood its log while Redis is down after a kill, and serves all calls afterwards",
+  "a node does not flood its log while Redis is down after a kill, and delivers messages afterwards",
   async (t) => {
     const redis = await startRedis(t, ["--appendonly", "yes", "--appendfsync", "always"]);
     const node = await startNode(t, { JINDOU_REDIS_URL: redis.url });
@@ -143,7 +143,7 @@ t.test(
 );
 
 t.test(
-  "a node does not flood its log while Redis rejects writes, and serves all calls afterwards",
+  "a node does not flood its log while Redis rejects writes, and delivers messages afterwards",
   async (t) => {
     const redis = await startRedis(t);
     const node = await startNode(t, { JINDOU_REDIS_URL: redis.url });

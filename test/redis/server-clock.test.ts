@@ -59,7 +59,7 @@ t.test("a server's clock is unknown after the connection to that server was clos
   t.equal(clocks.now(server), undefined, "the next connection may lead to another server");
 });
 
-t.test("a node reads the clock of every server periodically", async (t) => {
+t.test("a node reads the clock of a Redis server periodically", async (t) => {
   const redis = await startRedis(t);
   const [server, other] = [redis.client(), redis.client()];
   const clocks = new ServerClocks({ servers: () => [server], maxAgeMs: 100 });

@@ -197,7 +197,7 @@ t.test("a field that has the wrong type or is out of range is rejected", async (
     for (const value of values) assertRefused(t, withField(fields, index, value), "bad_request");
 });
 
-t.test("a missing field is rejected", async (t) => {
+t.test("a frame that lacks a required field is rejected", async (t) => {
   const required = {
     SEND: [SEND, 6],
     CONNECT: [CONNECT, 6],

@@ -93,7 +93,7 @@ t.test("a stream with a text of 800,000 UTF-16 code units is encoded completely"
   t.same(decodeServerFrame(encoder.push(push), "bob"), push);
 });
 
-t.test("the frame of a stream's message contains its text only once", async (t) => {
+t.test("the frame of a message with a stream contains the stream's text only once", async (t) => {
   const text = "needle";
   const stream = { ...RUNNING, text };
   const payload = streamPayload(text);
@@ -125,10 +125,13 @@ t.test("a frame that cannot be encoded does not affect the next frame", async (t
   t.equal(toHex(encoder.reply({ kind: "pong", ref: 1, serverTimeMs: 2 })), "93460102");
 });
 
-t.test("a number that is not an integer from 0 to 2^53 - 1 throws a RangeError", async (t) => {
-  for (const ref of [-1, 0.5, Number.NaN, 2 ** 53, Number.POSITIVE_INFINITY])
-    t.throws(() => encodeOperation({ kind: "ping", ref }), RangeError, String(ref));
-});
+t.test(
+  "encoding a number that is not an integer from 0 to 2^53 - 1 throws a RangeError",
+  async (t) => {
+    for (const ref of [-1, 0.5, Number.NaN, 2 ** 53, Number.POSITIVE_INFINITY])
+      t.throws(() => encodeOperation({ kind: "ping", ref }), RangeError, String(ref));
+  },
+);
 
 t.test("a frame larger than its announced size throws a RangeError", async (t) => {
   const writer = new FrameWriter();

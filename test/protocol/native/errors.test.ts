@@ -19,7 +19,7 @@ t.test(
   },
 );
 
-t.test("an unknown error code is kept, or is `unavailable` if a retry may help", async (t) => {
+t.test("an unknown error code is kept, or read as `unavailable` if a retry may help", async (t) => {
   t.equal(errorCodeOf("future_code", false), "future_code");
   t.equal(errorCodeOf("future_code", true), "unavailable");
   for (const [code, { retry }] of Object.entries(ERRORS)) t.equal(errorCodeOf(code, retry), code);

@@ -58,21 +58,24 @@ t.test(
   },
 );
 
-t.test("with durability disk, a checkpoint writes only committed messages", async (t) => {
-  const { files, next } = slowFiles();
-  const path = testFolder(t);
-  const store = await openStore(t, path, { files, durability: "disk" });
-  const first = store.append(draftOf());
-  await next();
-  await first;
-  const second = store.append(draftOf());
-  await nextTurn(); // written, not on the disk yet
-  await store.checkpoint();
-  await next();
-  t.match(await second, { messageSeq: 2 });
-  const reopened = await openStore(t, await crashedCopy(t, path));
-  t.same(await seqsIn(reopened), [1, 2], "the WAL still has the second message");
-});
+t.test(
+  "with durability disk, a message that waits for its fsync during a checkpoint is still in the WAL afterwards",
+  async (t) => {
+    const { files, next } = slowFiles();
+    const path = testFolder(t);
+    const store = await openStore(t, path, { files, durability: "disk" });
+    const first = store.append(draftOf());
+    await next();
+    await first;
+    const second = store.append(draftOf());
+    await nextTurn(); // written, not on the disk yet
+    await store.checkpoint();
+    await next();
+    t.match(await second, { messageSeq: 2 });
+    const reopened = await openStore(t, await crashedCopy(t, path));
+    t.same(await seqsIn(reopened), [1, 2], "the WAL still has the second message");
+  },
+);
 
 t.test(
   "with durability disk, a command that repeats a message whose write failed is stored as a new command",

@@ -85,20 +85,23 @@ class Pair {
 
 for (let round = 0; round < ROUNDS; round++) {
   const seed = SEED + round;
-  t.test(`random calls have the same results as a plain model (SEED=${seed})`, async (t) => {
-    const random = new Random(seed);
-    const retentionS = round % 2 === 0 ? 0 : 90;
-    const maxChannelMessages = round < ROUNDS / 2 ? 0 : 7;
-    const pair = new Pair(t, random, { retentionS, maxChannelMessages });
-    await pair.open();
-    await pair.both.run(STEPS, [
-      [12, () => pair.store.checkpoint()],
-      [6, () => pair.sweep()],
-      [2, () => pair.restart()],
-      [2, () => pair.crash()],
-      [4, () => pair.compareDuringCheckpoint()],
-    ]);
-  });
+  t.test(
+    `the store and a plain model return the same conversations after random calls (SEED=${seed})`,
+    async (t) => {
+      const random = new Random(seed);
+      const retentionS = round % 2 === 0 ? 0 : 90;
+      const maxChannelMessages = round < ROUNDS / 2 ? 0 : 7;
+      const pair = new Pair(t, random, { retentionS, maxChannelMessages });
+      await pair.open();
+      await pair.both.run(STEPS, [
+        [12, () => pair.store.checkpoint()],
+        [6, () => pair.sweep()],
+        [2, () => pair.restart()],
+        [2, () => pair.crash()],
+        [4, () => pair.compareDuringCheckpoint()],
+      ]);
+    },
+  );
 }
 
 t.test("personal channels in the data of an older build are listed", async (t) => {
@@ -147,7 +150,7 @@ t.test("each personal channel is listed once, whether or not it is in the databa
 });
 
 t.test(
-  "a list reports the earliest time of messages that the list may lack because they are not on the disk yet",
+  "a conversation list reports the earliest time of messages that it may lack because they are not on the disk yet",
   async (t) => {
     const time = { nowMs: Date.UTC(2026, 0, 1) };
     let release: (() => void) | undefined;

@@ -30,7 +30,7 @@ function assertPrivate(t: Test, folder: string): void {
   t.ok(files.some(([name]) => name.endsWith("lock.mdb")));
 }
 
-t.test("a new folder and all its files are private", async (t) => {
+t.test("a new data folder and all its files are accessible only to their owner", async (t) => {
   const before = process.umask(0);
   t.teardown(() => process.umask(before));
   const path = join(testFolder(t), "new", "data");
@@ -39,21 +39,24 @@ t.test("a new folder and all its files are private", async (t) => {
   assertPrivate(t, path);
 });
 
-t.test("a folder that other users could read is private after a start", async (t) => {
-  const path = testFolder(t);
-  const options = { segmentBytes: 64 };
-  const first = await openStore(t, path, options);
-  for (let i = 0; i < 3; i++) await first.append(draftOf());
-  await first.close();
-  for (const name of permissionsIn(path).keys())
-    chmodSync(join(path, name), name.includes(".") ? 0o644 : 0o755);
-  const store = await openStore(t, path, options);
-  for (let i = 0; i < 3; i++) await store.append(draftOf());
-  assertPrivate(t, path);
-});
+t.test(
+  "a data folder that other users could read is accessible only to its owner after a start",
+  async (t) => {
+    const path = testFolder(t);
+    const options = { segmentBytes: 64 };
+    const first = await openStore(t, path, options);
+    for (let i = 0; i < 3; i++) await first.append(draftOf());
+    await first.close();
+    for (const name of permissionsIn(path).keys())
+      chmodSync(join(path, name), name.includes(".") ? 0o644 : 0o755);
+    const store = await openStore(t, path, options);
+    for (let i = 0; i < 3; i++) await store.append(draftOf());
+    assertPrivate(t, path);
+  },
+);
 
 t.test(
-  "the permissions of an existing shared folder are not changed, and the data in it is private",
+  "the permissions of an existing shared folder are not changed, and the data in it is accessible only to its owner",
   async (t) => {
     const path = join(testFolder(t), "shared");
     mkdirSync(path);

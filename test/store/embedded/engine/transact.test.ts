@@ -33,7 +33,7 @@ async function openOwned(t: Test) {
 }
 
 t.test(
-  "concurrent steps run one after the other, and each step reads the writes of the earlier steps",
+  "concurrent transaction steps run one after the other, and each step reads the writes of the earlier steps",
   async (t) => {
     const { tables, count, put } = await openOwned(t);
     const [, ...results] = await Promise.all([
@@ -54,27 +54,30 @@ t.test(
   },
 );
 
-t.test("a step that throws writes nothing, and the other steps are not affected", async (t) => {
-  const { tables, count, put } = await openOwned(t);
-  const refused = new BrokerError("too_large");
-  const calls = [
-    transact(tables, () => put(1)),
-    transact(tables, () => {
-      put(2);
-      throw refused;
-    }),
-    transact(tables, () => {
-      put(3);
-      throw new TypeError("a bug");
-    }),
-    transact(tables, () => count()),
-  ];
-  const [, own, bug, last] = await Promise.allSettled(calls);
-  t.match(own, { status: "rejected", reason: refused });
-  t.match(bug, { status: "rejected", reason: { code: "unavailable" } });
-  t.match(last, { status: "fulfilled", value: 1 });
-  t.equal(count(), 1);
-});
+t.test(
+  "a transaction step that throws writes nothing, and the other steps are not affected",
+  async (t) => {
+    const { tables, count, put } = await openOwned(t);
+    const refused = new BrokerError("too_large");
+    const calls = [
+      transact(tables, () => put(1)),
+      transact(tables, () => {
+        put(2);
+        throw refused;
+      }),
+      transact(tables, () => {
+        put(3);
+        throw new TypeError("a bug");
+      }),
+      transact(tables, () => count()),
+    ];
+    const [, own, bug, last] = await Promise.allSettled(calls);
+    t.match(own, { status: "rejected", reason: refused });
+    t.match(bug, { status: "rejected", reason: { code: "unavailable" } });
+    t.match(last, { status: "fulfilled", value: 1 });
+    t.equal(count(), 1);
+  },
+);
 
 t.test("a failed commit writes nothing and rejects the call", async (t) => {
   const { tables, fail, count, put } = await openOwned(t);
@@ -88,7 +91,7 @@ t.test("a failed commit writes nothing and rejects the call", async (t) => {
   t.equal(count(), 2);
 });
 
-t.test("no step runs in a folder that another process has acquired", async (t) => {
+t.test("no transaction step runs in a folder that another process has acquired", async (t) => {
   const { tables, count, put, losses } = await openOwned(t);
   // Acts as another process that acquires the folder.
   tables.env.transactionSync(() => tables.fence.next());

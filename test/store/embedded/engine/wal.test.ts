@@ -149,7 +149,7 @@ t.test("a segment file that a former owner created is not changed", async (t) =>
 });
 
 t.test(
-  "a frame is removed again if the process is no longer the owner after the write",
+  "a frame is removed from the WAL if the process no longer owns the folder after the write",
   async (t) => {
     const { folder, wal, lease } = openWal(t);
     wal.write(frameOf("a"));
