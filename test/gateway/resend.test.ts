@@ -170,7 +170,8 @@ t.test(
     acknowledge(world, alice, nos[299] ?? "");
     acknowledge(world, alice, nos[100] ?? "");
     const before = nos.map((no) => timesOf(alice, no));
-    const again = () => nos.flatMap((no, at) => (timesOf(alice, no) > (before[at] ?? 0) ? [at] : []));
+    const again = () =>
+      nos.flatMap((no, at) => (timesOf(alice, no) > (before[at] ?? 0) ? [at] : []));
     await until(() => again().length >= 254);
     const last = again();
     t.equal(last[0], 44, "the oldest message that is sent again is number 44");

@@ -68,7 +68,10 @@ t.test(
   "the metrics of a node follow the rules of Prometheus for names and help texts",
   async (t) => {
     const { url } = await startRedis(t);
-    const pages = await Promise.all([usedMetrics(t, {}), usedMetrics(t, { JINDOU_REDIS_URL: url })]);
+    const pages = await Promise.all([
+      usedMetrics(t, {}),
+      usedMetrics(t, { JINDOU_REDIS_URL: url }),
+    ]);
     for (const page of pages) {
       t.ok(familiesOf(page).length > 50);
       t.same(complaints(page), []);

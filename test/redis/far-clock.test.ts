@@ -128,7 +128,12 @@ t.test(
           ...{ uid: "b", channel_id: "a", channel_type: 1, unread: 0 },
         }),
         node.call("/event", {
-          ...{ from_uid: "a", channel_id: "b", channel_type: 1, client_msg_no: `stream-${counter}` },
+          ...{
+            from_uid: "a",
+            channel_id: "b",
+            channel_type: 1,
+            client_msg_no: `stream-${counter}`,
+          },
           event: { type: "___TextMessageStart" },
         }),
       ];

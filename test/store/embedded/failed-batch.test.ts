@@ -61,7 +61,7 @@ t.test(
 );
 
 t.test(
-  "a checkpoint keeps the id reservation for unstored messages that are sent after the checkpoint",
+  "the id of an unstored message that is sent after a checkpoint is not assigned again after a crash",
   async (t) => {
     const { store, send, idAfterCrash } = await openBrittle(t);
     await send(UNSTORED);
@@ -84,7 +84,7 @@ async function openWithFeed(t: Test, over: Parameters<typeof openStore>[2]) {
 }
 
 t.test(
-  "members are removed and commands are pushed even if their events cannot be written yet",
+  "members are removed and commands are published even if their feed events cannot be written yet",
   async (t) => {
     const { fail, files } = brittleFiles();
     const { store, published } = await openWithFeed(t, { files });

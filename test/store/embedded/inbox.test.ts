@@ -52,7 +52,7 @@ async function damageInbox(path: string, uid: string): Promise<void> {
 }
 
 t.test(
-  "an inbox over its limit loses its oldest copies, and the lost copies are counted",
+  "a command inbox over its limit loses its oldest commands, and the lost copies are counted",
   async (t) => {
     const { store, reopen } = await setUp(t, { maxInbox: 5 });
     for (let i = 0; i < 4; i++) await store.appendCommand(commandOf());
@@ -79,7 +79,7 @@ t.test(
 );
 
 t.test(
-  "an inbox that overflows several times in one batch keeps its newest copies, even if a copy is acknowledged at the same time",
+  "a command inbox that overflows several times in one batch keeps its newest commands, even if a command is acknowledged at the same time",
   async (t) => {
     const { store } = await setUp(t, { maxInbox: 3 });
     for (let i = 0; i < 3; i++) await store.appendCommand(commandOf());
@@ -93,7 +93,7 @@ t.test(
   },
 );
 
-t.test("a copy is kept until its inbox TTL ends or the command expires", async (t) => {
+t.test("a command stays in an inbox until the inbox TTL ends or the command expires", async (t) => {
   const { path, time, store } = await setUp(t, { inboxTtlS: 100 });
   const recipients = ["bob", "carol"];
   await store.appendCommand(commandOf({ recipients, expireS: 10 }));
@@ -114,19 +114,23 @@ t.test("a copy is kept until its inbox TTL ends or the command expires", async (
   t.same(await seqsOf(store, "bob"), [4], "seqs continue after a sweep");
 });
 
-t.test("a sweep removes thousands of expired copies and makes room in their inboxes", async (t) => {
-  const { path, time, store } = await setUp(t, { maxInbox: 2, inboxTtlS: 5 });
-  const recipients = Array.from({ length: 2500 }, (_, i) => `user-${i}`);
-  await store.appendCommand(commandOf({ recipients }));
-  for (let i = 0; i < 120; i++) void store.appendCommand(commandOf({ recipients: [`other-${i}`] }));
-  await store.appendCommand(commandOf({ recipients }));
-  time.nowMs += 5000;
-  await store.sweep();
-  t.same(await sizesIn(t, path), [0, 0, 0, 2620]);
-  await store.appendCommand(commandOf({ recipients }));
-  t.same(await seqsOf(store, "user-2499"), [3]);
-  t.equal(store.stats().inboxDropped, 0);
-});
+t.test(
+  "a sweep removes thousands of expired copies of commands and makes room in their inboxes",
+  async (t) => {
+    const { path, time, store } = await setUp(t, { maxInbox: 2, inboxTtlS: 5 });
+    const recipients = Array.from({ length: 2500 }, (_, i) => `user-${i}`);
+    await store.appendCommand(commandOf({ recipients }));
+    for (let i = 0; i < 120; i++)
+      void store.appendCommand(commandOf({ recipients: [`other-${i}`] }));
+    await store.appendCommand(commandOf({ recipients }));
+    time.nowMs += 5000;
+    await store.sweep();
+    t.same(await sizesIn(t, path), [0, 0, 0, 2620]);
+    await store.appendCommand(commandOf({ recipients }));
+    t.same(await seqsOf(store, "user-2499"), [3]);
+    t.equal(store.stats().inboxDropped, 0);
+  },
+);
 
 t.test(
   "a sweep that could not remove all copies of a command leaves the command to the next sweep",
@@ -230,7 +234,7 @@ t.test("a command to many users is published in one event", async (t) => {
   );
 });
 
-t.test("a retry of a command is recognised until the window ends", async (t) => {
+t.test("a retry of a command is recognised until the dedupe window ends", async (t) => {
   const { path, time, store } = await setUp(t, { dedupeWindowS: 10 });
   const first = await store.appendCommand(retry("n"));
   const retryResult = { ...first, duplicate: true };
@@ -254,7 +258,7 @@ t.test("a retry of a command is recognised until the window ends", async (t) => 
   t.equal((await store.appendCommand(retry("n"))).duplicate, false);
 });
 
-t.test("dedupe entries of commands are removed after their window", async (t) => {
+t.test("dedupe entries of commands are removed after the dedupe window", async (t) => {
   const { path, time, store } = await setUp(t, { dedupeWindowS: 10 });
   for (let i = 0; i < 50; i++) void store.appendCommand(retry(`n${i}`));
   await store.appendCommand(retry("last"));
@@ -299,24 +303,27 @@ t.test(
   },
 );
 
-t.test("a failing call does not affect the other calls of its batch", async (t) => {
-  const { path, store, reopen } = await setUp(t);
-  await store.appendCommand(commandOf({ recipients: ["bad", "bob"] }));
-  await store.close();
-  await damageInbox(path, "bad");
-  const reopened = await reopen();
-  const calls: Promise<unknown>[] = [
-    reopened.appendCommand(commandOf()),
-    reopened.appendCommand(commandOf({ recipients: ["bob", "bad"] })),
-    reopened.acknowledgeCommands("bob", [1]),
-    reopened.acknowledgeCommands("x".repeat(5000), [1]),
-    reopened.appendCommand(commandOf()),
-  ];
-  t.same(await Promise.all(calls.map(codeOf)), [
-    ...[undefined, "internal", undefined, "too_large", undefined],
-  ]);
-  t.same(await seqsOf(reopened, "bob"), [2, 3]);
-});
+t.test(
+  "a command or acknowledgement that is rejected does not affect the other calls of its batch",
+  async (t) => {
+    const { path, store, reopen } = await setUp(t);
+    await store.appendCommand(commandOf({ recipients: ["bad", "bob"] }));
+    await store.close();
+    await damageInbox(path, "bad");
+    const reopened = await reopen();
+    const calls: Promise<unknown>[] = [
+      reopened.appendCommand(commandOf()),
+      reopened.appendCommand(commandOf({ recipients: ["bob", "bad"] })),
+      reopened.acknowledgeCommands("bob", [1]),
+      reopened.acknowledgeCommands("x".repeat(5000), [1]),
+      reopened.appendCommand(commandOf()),
+    ];
+    t.same(await Promise.all(calls.map(codeOf)), [
+      ...[undefined, "internal", undefined, "too_large", undefined],
+    ]);
+    t.same(await seqsOf(reopened, "bob"), [2, 3]);
+  },
+);
 
 t.test("commands keep their order if one of them fails", async (t) => {
   const { path, store, reopen } = await setUp(t);
@@ -400,7 +407,7 @@ t.test(
   },
 );
 
-t.test("a publisher that throws does not affect commands", async (t) => {
+t.test("commands are stored even if the publisher throws", async (t) => {
   const problems: string[] = [];
   const { store } = await setUp(t, {
     onError: (_, what) => problems.push(what),

@@ -156,38 +156,41 @@ t.test("a small log that is closed after a failed checkpoint stores each frame o
 });
 
 for (const durability of ["process", "disk"] as const)
-  t.test(`with durability ${durability}, changes that cannot be written are undone`, async (t) => {
-    const { fail, files } = brittleFiles();
-    const path = testFolder(t);
-    const store = await openStore(t, path, { ...OPTIONS, durability, files, onError() {} });
-    await created(store.createLog(A, draftOf()));
-    await appended(store.appendLog(A, appendOf(["0"], producerOf(0))));
-    await created(store.createLog(B, draftOf({ origin: forkOf("a") })));
-    const before = await readEverything(store);
-    const calls = () => [
-      store.appendLog(A, appendOf(["1"], { ...producerOf(1), order: "1" })),
-      store.appendLog(A, appendOf(["2"], { ...producerOf(2), close: "closed" })),
-      store.deleteLog(B),
-      store.createLog(B, draftOf({ contentType: "text/html" })),
-      store.createLog(C, draftOf({ origin: forkOf("a"), records: [bytesOf("c")] })),
-      store.deleteLog(A),
-    ];
-    fail.write = 1;
-    const codes = await Promise.all(calls().map(codeOf));
-    t.strictSame(codes, Array(codes.length).fill("disk_full"));
-    t.strictSame(await readEverything(store), before, "nothing has changed");
-    const results = await Promise.all(calls());
-    t.match(results[0], { verdict: "appended" });
-    t.match(results[1], { verdict: "appended", closed: "closed" });
-    t.match(results[4], { verdict: "created", head: { records: 4 } });
-    t.equal(results[5], "done");
-    const expected = await readEverything(store);
-    t.equal(expected.heads[0], "deleted");
-    await store.checkpoint();
-    t.strictSame(await readEverything(store), expected);
-  });
+  t.test(
+    `with durability ${durability}, changes to logs that cannot be written are undone`,
+    async (t) => {
+      const { fail, files } = brittleFiles();
+      const path = testFolder(t);
+      const store = await openStore(t, path, { ...OPTIONS, durability, files, onError() {} });
+      await created(store.createLog(A, draftOf()));
+      await appended(store.appendLog(A, appendOf(["0"], producerOf(0))));
+      await created(store.createLog(B, draftOf({ origin: forkOf("a") })));
+      const before = await readEverything(store);
+      const calls = () => [
+        store.appendLog(A, appendOf(["1"], { ...producerOf(1), order: "1" })),
+        store.appendLog(A, appendOf(["2"], { ...producerOf(2), close: "closed" })),
+        store.deleteLog(B),
+        store.createLog(B, draftOf({ contentType: "text/html" })),
+        store.createLog(C, draftOf({ origin: forkOf("a"), records: [bytesOf("c")] })),
+        store.deleteLog(A),
+      ];
+      fail.write = 1;
+      const codes = await Promise.all(calls().map(codeOf));
+      t.strictSame(codes, Array(codes.length).fill("disk_full"));
+      t.strictSame(await readEverything(store), before, "nothing has changed");
+      const results = await Promise.all(calls());
+      t.match(results[0], { verdict: "appended" });
+      t.match(results[1], { verdict: "appended", closed: "closed" });
+      t.match(results[4], { verdict: "created", head: { records: 4 } });
+      t.equal(results[5], "done");
+      const expected = await readEverything(store);
+      t.equal(expected.heads[0], "deleted");
+      await store.checkpoint();
+      t.strictSame(await readEverything(store), expected);
+    },
+  );
 
-t.test("frames over `maxActiveBytes` are rejected until a checkpoint", async (t) => {
+t.test("an append that would exceed `maxActiveBytes` is rejected until a checkpoint", async (t) => {
   const logs = { ...LOG_LIMITS, maxActiveBytes: 10_000 };
   const store = await openStore(t, testFolder(t), { ...OPTIONS, logs });
   await created(store.createLog(A, draftOf()));
@@ -201,22 +204,25 @@ t.test("frames over `maxActiveBytes` are rejected until a checkpoint", async (t)
   await appended(append());
 });
 
-t.test("forks that copy more than `maxActiveBytes` at the same time are rejected", async (t) => {
-  const logs = { ...LOG_LIMITS, maxActiveBytes: 10_000 };
-  const store = await openStore(t, testFolder(t), { ...OPTIONS, logs });
-  const { key, channel, fromUid, clientMsgNo } = eventOf(STREAM_START);
-  const draft = {
-    ...({ key, channel, fromUid, clientMsgNo, permission: "granted", isClosed: true } as const),
-    ...{ contentType: "text/plain", records: [bytesOf("x".repeat(6000))] },
-  } as const;
-  t.match(await store.createStream(draft), { verdict: "created" });
-  await store.checkpoint();
-  const source = { kind: "channel", key, clientMsgNo } as const;
-  const fork = draftOf({ origin: { source, offset: undefined, subOffset: 0 } });
-  const forks = await Promise.all([A, B, C].map((name) => codeOf(store.createLog(name, fork))));
-  t.same(forks, [undefined, "overloaded", "overloaded"], "only one copy fits");
-  t.equal(await store.logHead(B), "missing", "nothing is left of a rejected fork");
-});
+t.test(
+  "a fork is rejected if it and concurrent forks would copy more than `maxActiveBytes`",
+  async (t) => {
+    const logs = { ...LOG_LIMITS, maxActiveBytes: 10_000 };
+    const store = await openStore(t, testFolder(t), { ...OPTIONS, logs });
+    const { key, channel, fromUid, clientMsgNo } = eventOf(STREAM_START);
+    const draft = {
+      ...({ key, channel, fromUid, clientMsgNo, permission: "granted", isClosed: true } as const),
+      ...{ contentType: "text/plain", records: [bytesOf("x".repeat(6000))] },
+    } as const;
+    t.match(await store.createStream(draft), { verdict: "created" });
+    await store.checkpoint();
+    const source = { kind: "channel", key, clientMsgNo } as const;
+    const fork = draftOf({ origin: { source, offset: undefined, subOffset: 0 } });
+    const forks = await Promise.all([A, B, C].map((name) => codeOf(store.createLog(name, fork))));
+    t.same(forks, [undefined, "overloaded", "overloaded"], "only one copy fits");
+    t.equal(await store.logHead(B), "missing", "nothing is left of a rejected fork");
+  },
+);
 
 t.test(
   "every acknowledged append is in its log once and in order after a kill -9 under load, and the producer continues",

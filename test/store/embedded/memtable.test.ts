@@ -43,7 +43,7 @@ t.test(
 );
 
 t.test(
-  "a memtable with 2 MiB is flushed after a fifth of the checkpoint interval, and a smaller memtable is not",
+  "a memtable with 3 MB of messages is flushed within half of the checkpoint interval, and one with 300 kB is not",
   async (t) => {
     for (const [payloadBytes, isFlushed] of [
       [300_000, true],
@@ -60,7 +60,7 @@ t.test(
 );
 
 t.test(
-  "logs and streams that fill a quarter of their limits are flushed after a fifth of the checkpoint interval",
+  "logs and streams that fill a quarter of their limits are flushed within half of the checkpoint interval",
   async (t) => {
     const over = { checkpointMs: 5000, logs: { ...LOG_LIMITS, maxActiveBytes: 100_000 } };
     const withLog = await openStore(t, testFolder(t), over);
@@ -141,7 +141,7 @@ t.test("an orderly shutdown leaves no WAL file", async (t) => {
 });
 
 t.test(
-  "a draft with an invalid field is refused, and the other drafts of its batch are stored",
+  "a message with an invalid field is refused, and the other messages of its batch are stored",
   async (t) => {
     const store = await openStore(t, testFolder(t));
     const sends = [

@@ -212,7 +212,7 @@ t.test(
 );
 
 t.test(
-  "after a power loss that shortened the checkpoint's WAL file, messages of later files are not used",
+  "after a power loss that shortened the WAL file of the last checkpoint, messages of later files are not used",
   async (t) => {
     const path = testFolder(t);
     const store = await openStore(t, path, { segmentBytes: 400 });
