@@ -73,7 +73,7 @@ t.test("an acknowledged message does not count towards the resend limit of 1 MiB
 });
 
 t.test(
-  "a message that the resend limit of 1 MiB excluded does not count towards the limit",
+  "messages that the resend limit of 1 MiB has excluded no longer count towards that limit",
   async (t) => {
     t.same(await sentAgain(pushed([MIB, MIB, MIB / 2, MIB / 2])), ["n3", "n4"]);
   },

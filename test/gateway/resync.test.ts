@@ -22,7 +22,7 @@ function inboxSeqs({ connection }: Joiner): readonly number[] {
 const followed = ({ session }: Joiner): readonly string[] => [...session.groups.keys()].sort();
 
 t.test(
-  "sessions have the same memberships as the store after a resync, even if a membership changes during the resync",
+  "sessions have the same memberships as the store after the cluster reported lost events, even if a membership changes meanwhile",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
@@ -55,7 +55,7 @@ t.test(
 );
 
 t.test(
-  "messages sent after a user was added to a group are pushed once and in order, even if the node missed the addition and subscribing to the group fails at first",
+  "messages sent after a user was added to a group are pushed once, in the order in which they were sent, even if the node missed the addition and subscribing to the group fails at first",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
@@ -124,7 +124,7 @@ t.test(
 );
 
 t.test(
-  "missed commands are pushed once, and in order if the session had received a live command before them",
+  "missed commands are pushed once, and in the order of their `inboxSeq` if the session had received a live command before them",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);
@@ -174,7 +174,7 @@ t.test(
 );
 
 t.test(
-  "commands that were lost before the cluster reported the loss are pushed before later commands",
+  "lost commands are pushed before the commands that are sent after the cluster reported the loss",
   async (t) => {
     for (const [lost, later] of [
       [1, 1],

@@ -88,28 +88,31 @@ async function afterSettling<T>(world: World, answer: Promise<T>): Promise<T> {
   return answer;
 }
 
-t.test("the reply to WATCH has the order and the duplicates of the request", async (t) => {
-  const world = new World(seeded(1));
-  const alice = await world.live({ uid: "alice" });
-  world.server.setOnline("u2", true);
-  await watching(world, alice, ["u2", "u1", "u2"]);
-  const [on, off] = [true, false];
-  t.match(alice.connection.seen, [
-    {
-      reply: {
-        kind: "watch",
-        ref: 7,
-        presence: [
-          { uid: "u2", online: on },
-          { uid: "u1", online: off },
-          { uid: "u2", online: on },
-        ],
+t.test(
+  "the reply to WATCH lists the users in the order of the request, including duplicates",
+  async (t) => {
+    const world = new World(seeded(1));
+    const alice = await world.live({ uid: "alice" });
+    world.server.setOnline("u2", true);
+    await watching(world, alice, ["u2", "u1", "u2"]);
+    const [on, off] = [true, false];
+    t.match(alice.connection.seen, [
+      {
+        reply: {
+          kind: "watch",
+          ref: 7,
+          presence: [
+            { uid: "u2", online: on },
+            { uid: "u1", online: off },
+            { uid: "u2", online: on },
+          ],
+        },
       },
-    },
-  ]);
-});
+    ]);
+  },
+);
 
-t.test("presence changes in one turn of the event loop are pushed together", async (t) => {
+t.test("presence changes in one turn of the event loop are pushed in one frame", async (t) => {
   const world = new World(seeded(1));
   const alice = await world.live({ uid: "alice" });
   await watching(world, alice, UIDS);

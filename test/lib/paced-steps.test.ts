@@ -25,7 +25,7 @@ t.test("a step runs at once if this turn of the event loop has time left", async
 });
 
 t.test(
-  "steps for which a turn has no time left run in order in later turns, for a limited time in each turn",
+  "steps for which a turn has no time left run in later turns, in the order of their calls and for a limited time in each turn",
   async (t) => {
     const steps = new PacedSteps(MAX_MS);
     const order: number[] = [];

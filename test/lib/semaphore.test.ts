@@ -25,7 +25,7 @@ class Steps {
 }
 
 t.test(
-  "steps run at the same time up to the number of permits, and the other steps start in order",
+  "steps run at the same time up to the number of permits, and the other steps start in the order of their calls",
   async (t) => {
     const semaphore = new Semaphore(2);
     const steps = new Steps();

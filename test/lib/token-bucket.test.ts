@@ -13,7 +13,7 @@ function drain(bucket: TokenBucket, nowMs: number): number {
   return uses;
 }
 
-t.test("a full bucket allows its burst and refuses further uses", async (t) => {
+t.test("a full bucket allows as many uses as its burst and refuses further uses", async (t) => {
   const bucket = bucketOf(10, 5, 0);
   t.equal(drain(bucket, 0), 5);
   t.ok(bucket.take(0) > 0);

@@ -121,7 +121,7 @@ t.test("a start that fails shows no secret", async (t) => {
   checkNoLeak(t, exit, "a configuration file that is not JSON");
 });
 
-t.test("a migration that fails shows no secret", async (t) => {
+t.test("a migration that fails because of a wrong Redis password shows no secret", async (t) => {
   const redis = await startRedis(t);
   const from = await tempFolder(t);
   const url = withPassword(redis.url, "nobody");

@@ -50,24 +50,27 @@ t.test("a folder that a node uses is not migrated until the node has stopped", a
   t.equal(await migrated.headSeq("2:g"), 1);
 });
 
-t.test("a missing folder and an unreachable Redis are reported in lastErr", async (t) => {
-  const server = await startRedis(t);
-  const redis = redisSettings(server.url);
-  const missing = mover({ from: "/nowhere", redis });
-  t.equal(await codeOf(missing.once()), "unavailable");
-  t.match(missing.state.lastErr, /^The folder \/nowhere /);
-  await server.stop();
-  const unreachable = mover({ from: "/nowhere", redis });
-  t.equal(await unreachable.isPending(), true);
-  t.equal(await codeOf(unreachable.once()), "unavailable");
-  t.match(unreachable.state, {
-    ...{ status: "failed", lastErr: /Redis cannot be used/, tryCount: 1 },
-  });
-  t.equal(await codeOf(unreachable.once()), "unavailable");
-  t.equal(unreachable.state.tryCount, 2);
-  unreachable.close();
-  t.equal(await codeOf(unreachable.run()), "unavailable", "closing ends the retries");
-});
+t.test(
+  "a missing folder and an unreachable Redis are reported in the lastErr of a migration",
+  async (t) => {
+    const server = await startRedis(t);
+    const redis = redisSettings(server.url);
+    const missing = mover({ from: "/nowhere", redis });
+    t.equal(await codeOf(missing.once()), "unavailable");
+    t.match(missing.state.lastErr, /^The folder \/nowhere /);
+    await server.stop();
+    const unreachable = mover({ from: "/nowhere", redis });
+    t.equal(await unreachable.isPending(), true);
+    t.equal(await codeOf(unreachable.once()), "unavailable");
+    t.match(unreachable.state, {
+      ...{ status: "failed", lastErr: /Redis cannot be used/, tryCount: 1 },
+    });
+    t.equal(await codeOf(unreachable.once()), "unavailable");
+    t.equal(unreachable.state.tryCount, 2);
+    unreachable.close();
+    t.equal(await codeOf(unreachable.run()), "unavailable", "closing ends the retries");
+  },
+);
 
 t.test("a migration is not retried after an error that retrying cannot fix", async (t) => {
   const server = await startRedis(t);
@@ -261,29 +264,32 @@ t.test("a migration lease is held by one process until that process releases it"
   await second.release();
 });
 
-t.test("progress is shown as a bar on a terminal and as lines elsewhere", async (t) => {
-  for (const isTTY of [true, false]) {
-    let nowMs = 0;
-    let text = "";
-    const progress = new Progress(
-      {
-        ...{ isTTY, columns: 80 },
-        write(piece) {
-          text += piece;
+t.test(
+  "the progress of a migration is shown as a bar on a terminal and as lines elsewhere",
+  async (t) => {
+    for (const isTTY of [true, false]) {
+      let nowMs = 0;
+      let text = "";
+      const progress = new Progress(
+        {
+          ...{ isTTY, columns: 80 },
+          write(piece) {
+            text += piece;
+          },
         },
-      },
-      () => nowMs,
-    );
-    progress.show({ step: "user", done: 0, total: 10 });
-    nowMs += 5000;
-    progress.show({ step: "user", done: 5, total: 10 });
-    nowMs += 1;
-    progress.show({ step: "user", done: 6, total: 10 }); // too soon to be shown
-    progress.show({ step: "user", done: 10, total: 10 });
-    progress.end();
-    const bar = isTTY ? /\[#{12}\.{12}\] / : /^/;
-    t.match(text, new RegExp(`${bar.source}user 5/10 \\(50 %\\), 1/s, 5 s left`, "m"));
-    t.notMatch(text, /6\/10/);
-    t.match(text, /user 10\/10 \(100 %\)\n$/);
-  }
-});
+        () => nowMs,
+      );
+      progress.show({ step: "user", done: 0, total: 10 });
+      nowMs += 5000;
+      progress.show({ step: "user", done: 5, total: 10 });
+      nowMs += 1;
+      progress.show({ step: "user", done: 6, total: 10 }); // too soon to be shown
+      progress.show({ step: "user", done: 10, total: 10 });
+      progress.end();
+      const bar = isTTY ? /\[#{12}\.{12}\] / : /^/;
+      t.match(text, new RegExp(`${bar.source}user 5/10 \\(50 %\\), 1/s, 5 s left`, "m"));
+      t.notMatch(text, /6\/10/);
+      t.match(text, /user 10\/10 \(100 %\)\n$/);
+    }
+  },
+);

@@ -137,63 +137,66 @@ t.test(
   },
 );
 
-t.test("a difference that copying cannot fix is reported until Redis is emptied", async (t) => {
-  const { redis, client } = await start(t);
-  const from = testFolder(t);
-  const store = await openStore(t, from);
-  await fill(store, () => {});
-  await store.close();
-  const nowMs = Date.now();
-  const settings = { from, redis, clock: () => nowMs };
-  const counts: Record<string, number> = {};
-  const first = mover({
-    ...settings,
-    onCompared(rowCounts) {
-      for (const { what, count } of rowCounts) counts[what] = count;
-    },
-  });
-  await first.once();
-  t.match(counts, {
-    ...{ devices: 13, "managers' passwords": 1, channels: 7 },
-    ...{ streams: 8, "active streams": 3, "command inboxes": 4 },
-    ...{ messages: 148, "read positions": 4, subscribers: 15 },
-  });
-  await client.hdel(RECORD, "done");
-  await client.hset("jd:{all}:managers", "eve", "1\nhash");
-  const bucket = (await client.keys("jd:{*}:head:2:large"))[0] ?? "";
-  await client.zadd(bucket.replace(":head:", ":openStreams:"), 0, "stray");
-  for (let seq = 90; seq < 99; seq++) await client.xadd("jd:{u:bob}:inbox", `${seq}-0`, "x", "1");
-  const second = mover(settings);
-  t.equal(await codeOf(second.once()), "internal");
-  t.match(
-    second.state.lastErr,
-    /managers' passwords: .* 1, Redis 2; active streams: .* 3, Redis 4; commands in inboxes: /,
-  );
+t.test(
+  "a difference between the folder and Redis that copying cannot fix is reported until Redis is emptied",
+  async (t) => {
+    const { redis, client } = await start(t);
+    const from = testFolder(t);
+    const store = await openStore(t, from);
+    await fill(store, () => {});
+    await store.close();
+    const nowMs = Date.now();
+    const settings = { from, redis, clock: () => nowMs };
+    const counts: Record<string, number> = {};
+    const first = mover({
+      ...settings,
+      onCompared(rowCounts) {
+        for (const { what, count } of rowCounts) counts[what] = count;
+      },
+    });
+    await first.once();
+    t.match(counts, {
+      ...{ devices: 13, "managers' passwords": 1, channels: 7 },
+      ...{ streams: 8, "active streams": 3, "command inboxes": 4 },
+      ...{ messages: 148, "read positions": 4, subscribers: 15 },
+    });
+    await client.hdel(RECORD, "done");
+    await client.hset("jd:{all}:managers", "eve", "1\nhash");
+    const bucket = (await client.keys("jd:{*}:head:2:large"))[0] ?? "";
+    await client.zadd(bucket.replace(":head:", ":openStreams:"), 0, "stray");
+    for (let seq = 90; seq < 99; seq++) await client.xadd("jd:{u:bob}:inbox", `${seq}-0`, "x", "1");
+    const second = mover(settings);
+    t.equal(await codeOf(second.once()), "internal");
+    t.match(
+      second.state.lastErr,
+      /managers' passwords: .* 1, Redis 2; active streams: .* 3, Redis 4; commands in inboxes: /,
+    );
 
-  const failures: (number | undefined)[] = [];
-  const reports: OtherMove[] = [];
-  const node = mover({
-    ...{ ...settings, abandonedAfterMs: 300 },
-    onWaiting: (report) => reports.push(report),
-    onFailure: (_, retryMs) => failures.push(retryMs),
-  });
-  const done = run(t, node);
-  await until(client, () => failures.length > 1);
-  t.same(
-    failures,
-    [1000, undefined],
-    "the difference is not copied again after the second attempt",
-  );
-  const differing = /managers' passwords: .* 1, Redis 2; active streams: .* 3, Redis 4$/;
-  t.match(node.state, { status: "failed", lastErr: differing });
-  await client.hset(RECORD, "err", ""); // another process started an attempt and was killed
-  await until(client, () => reports.length > 0);
-  t.match(reports[0], { isAbandoned: true, lastErr: differing });
-  t.match(node.state, { status: "failed", lastErr: differing });
-  await client.flushall();
-  t.equal(await done, undefined);
-  t.match(node.state, { status: "completed", lastErr: null });
-});
+    const failures: (number | undefined)[] = [];
+    const reports: OtherMove[] = [];
+    const node = mover({
+      ...{ ...settings, abandonedAfterMs: 300 },
+      onWaiting: (report) => reports.push(report),
+      onFailure: (_, retryMs) => failures.push(retryMs),
+    });
+    const done = run(t, node);
+    await until(client, () => failures.length > 1);
+    t.same(
+      failures,
+      [1000, undefined],
+      "the difference is not copied again after the second attempt",
+    );
+    const differing = /managers' passwords: .* 1, Redis 2; active streams: .* 3, Redis 4$/;
+    t.match(node.state, { status: "failed", lastErr: differing });
+    await client.hset(RECORD, "err", ""); // another process started an attempt and was killed
+    await until(client, () => reports.length > 0);
+    t.match(reports[0], { isAbandoned: true, lastErr: differing });
+    t.match(node.state, { status: "failed", lastErr: differing });
+    await client.flushall();
+    t.equal(await done, undefined);
+    t.match(node.state, { status: "completed", lastErr: null });
+  },
+);
 
 t.test(
   "the migrating process looks up access tokens in the folder, and a waiting process looks them up in Redis",

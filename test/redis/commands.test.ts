@@ -41,28 +41,31 @@ function filesOf(extension: string): readonly URL[] {
   return names.filter((name) => name.endsWith(extension)).map((name) => new URL(name, SRC));
 }
 
-t.test("the startup check covers every command that scripts and calls use", async (t) => {
-  const used = new Set<string>();
-  const listed = (await (await startRedis(t)).client().command("LIST")) as readonly string[];
-  const redisCommands = new Set(listed.map((name) => name.toUpperCase()));
-  for (const file of filesOf(".lua"))
-    for (const [, name = ""] of readFileSync(file, "utf8").matchAll(/\bp?call\(\s*'(\w+)'/g))
-      used.add(name);
-  // In other rooms, names such as `server` have nothing to do with Redis.
-  for (const file of filesOf(".ts").filter(({ pathname }) => /redis|\/migrate\//.test(pathname)))
-    for (const [, ...names] of readFileSync(file, "utf8").matchAll(
-      /(?:\b[lL]ink|target)\s*\.(?:call|write)\(\s*"(\w+)"|\bsend(?:Command)?\(\s*[\w.#]+,\s*"(\w+)"|\b(?:[cC]lient|server|node|primary)\s*\.(\w+)\(/g,
-    )) {
-      const command = names.find((name) => name !== undefined)?.toUpperCase() ?? "";
-      if (redisCommands.has(command)) used.add(command);
-    }
-  t.ok(used.size > 40);
-  const checked = [...SCRIPT_COMMANDS, ...CHECKED_APART, ...OPTIONAL];
-  t.same([...used].filter((name) => !checked.includes(name)).sort(), []);
-});
+t.test(
+  "the startup check covers every Redis command that the scripts and the code of a node use",
+  async (t) => {
+    const used = new Set<string>();
+    const listed = (await (await startRedis(t)).client().command("LIST")) as readonly string[];
+    const redisCommands = new Set(listed.map((name) => name.toUpperCase()));
+    for (const file of filesOf(".lua"))
+      for (const [, name = ""] of readFileSync(file, "utf8").matchAll(/\bp?call\(\s*'(\w+)'/g))
+        used.add(name);
+    // In other rooms, names such as `server` have nothing to do with Redis.
+    for (const file of filesOf(".ts").filter(({ pathname }) => /redis|\/migrate\//.test(pathname)))
+      for (const [, ...names] of readFileSync(file, "utf8").matchAll(
+        /(?:\b[lL]ink|target)\s*\.(?:call|write)\(\s*"(\w+)"|\bsend(?:Command)?\(\s*[\w.#]+,\s*"(\w+)"|\b(?:[cC]lient|server|node|primary)\s*\.(\w+)\(/g,
+      )) {
+        const command = names.find((name) => name !== undefined)?.toUpperCase() ?? "";
+        if (redisCommands.has(command)) used.add(command);
+      }
+    t.ok(used.size > 40);
+    const checked = [...SCRIPT_COMMANDS, ...CHECKED_APART, ...OPTIONAL];
+    t.same([...used].filter((name) => !checked.includes(name)).sort(), []);
+  },
+);
 
 t.test(
-  "a node that may not use one of its commands does not start and names the missing right",
+  "a node that may not use one of its Redis commands does not start and names the missing right",
   async (t) => {
     const redis = await startRedis(t);
     const outside = [
@@ -90,7 +93,7 @@ t.test(
   },
 );
 
-t.test("one error names all commands, keys and topics that a node may not use", async (t) => {
+t.test("one error names all Redis commands, keys and topics that a node may not use", async (t) => {
   const redis = await startRedis(t);
   await setUser(redis, [...ALL, "-spublish", "-xadd", "-@hash"]);
   const commands = await startError(t, asUser(redis.url));
@@ -126,19 +129,22 @@ t.test("a node does not start on a Redis server without functions", async (t) =>
   );
 });
 
-t.test("a node does not start if its user lacks a right on one primary of a Cluster", async (t) => {
-  const { url, primaries } = await startRedisCluster(t);
-  for (const primary of primaries) await setUser(primary, ALL);
-  const [, , last] = primaries;
-  if (last === undefined) throw new Error("the Cluster has three primaries");
-  await setUser(last, [...ALL, "-xadd"]);
-  t.match(
-    await startError(t, asUser(url)),
-    new RegExp(`at 127\\.0\\.0\\.1:${last.port} its user jindou .*XADD.*\\+xadd$`),
-  );
-  await setUser(last, ALL);
-  t.equal(await startError(t, asUser(url)), "it started");
-});
+t.test(
+  "a node does not start if its Redis user lacks a right on one primary of a Redis Cluster",
+  async (t) => {
+    const { url, primaries } = await startRedisCluster(t);
+    for (const primary of primaries) await setUser(primary, ALL);
+    const [, , last] = primaries;
+    if (last === undefined) throw new Error("the Cluster has three primaries");
+    await setUser(last, [...ALL, "-xadd"]);
+    t.match(
+      await startError(t, asUser(url)),
+      new RegExp(`at 127\\.0\\.0\\.1:${last.port} its user jindou .*XADD.*\\+xadd$`),
+    );
+    await setUser(last, ALL);
+    t.equal(await startError(t, asUser(url)), "it started");
+  },
+);
 
 t.test(
   "a node whose Redis user may not run CLUSTER INFO or CLUSTER SLOTS reports the missing permission",

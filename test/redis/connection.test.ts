@@ -239,7 +239,7 @@ function dryRun(redis: RedisServer, words: string): Promise<unknown> {
   return redis.client().call("ACL", "DRYRUN", USER, ...words.split(" "));
 }
 
-t.test("the error about a wrong password does not contain the password", async (t) => {
+t.test("the error about a wrong Redis password does not contain the password", async (t) => {
   const redis = await startRedis(t);
   await addUser(redis);
   const url = asUser(redis.url).replace(PASSWORD, "guessed");

@@ -67,7 +67,7 @@ t.test("no source file sends a write command without the fence, except SPUBLISH"
   }
 });
 
-t.test("a write that reaches the server after its deadline changes nothing", async (t) => {
+t.test("a write that reaches Redis after its deadline changes nothing", async (t) => {
   const redis = await startRedis(t);
   const proxy = await startStallingProxy(t, redis.port);
   const link = await openLink(t, { url: `redis://127.0.0.1:${proxy.port}`, timeoutMs: 500 });
@@ -102,7 +102,7 @@ t.test("cannotRun resolves only after the deadline of the call", async (t) => {
 });
 
 t.test(
-  "a write on a lost connection fails as soon as the server has closed that connection",
+  "a write on a lost connection fails as soon as Redis has closed that connection",
   async (t) => {
     const redis = await startRedis(t);
     const proxy = await startStallingProxy(t, redis.port);
@@ -124,7 +124,7 @@ t.test(
   },
 );
 
-t.test("a write to a server that hangs past the write's deadline changes nothing", async (t) => {
+t.test("a write to a Redis that hangs past the write's deadline changes nothing", async (t) => {
   const redis = await startRedis(t);
   const link = await openLink(t, { url: redis.url, timeoutMs: 500 });
   redis.signal("SIGSTOP");
@@ -139,7 +139,7 @@ t.test("a write to a server that hangs past the write's deadline changes nothing
 });
 
 t.test(
-  "writes are rejected while the server's clock is unknown, and reads are still answered",
+  "writes are rejected while the clock of Redis is unknown, and reads are still answered",
   async (t) => {
     const redis = await startRedis(t);
     const proxy = await startStallingProxy(t, redis.port);
@@ -163,7 +163,7 @@ t.test(
 );
 
 t.test(
-  "a write's deadline is measured by the server's clock, even if the node's clock is a day off",
+  "a write's deadline is measured by the clock of Redis, even if the node's clock is a day off",
   async (t) => {
     const redis = await startRedis(t);
     const link = await openLink(t, { url: redis.url });

@@ -72,7 +72,7 @@ for (const bytes of [0, 1, 31, 32, 200, 255, 256, 65_535, 65_536])
 
 for (const count of [2, 5, 6, 32])
   t.test(
-    `${count} messages in one publication are decoded in order, and a truncated publication is detected`,
+    `${count} messages in one publication are decoded in the same order, and a truncated publication is detected`,
     async (t) => {
       const seqs = Array.from({ length: count }, (_, at) => at + 1);
       const list = listOf(seqs.map((seq) => publicationOf(40, seq)));

@@ -25,7 +25,7 @@ function stall(): void {
 }
 
 t.test(
-  "a TIME reply that is read late does not set back the estimate of the server's clock",
+  "a TIME reply that is read late does not set back the estimate of the clock of Redis",
   async (t) => {
     const redis = await startRedis(t);
     const server = redis.client();
@@ -47,17 +47,20 @@ t.test(
   },
 );
 
-t.test("a server's clock is unknown after the connection to that server was closed", async (t) => {
-  const redis = await startRedis(t);
-  const server = redis.client();
-  const clocks = new ServerClocks({ servers: () => [server], maxAgeMs: 60_000 });
-  await clocks.ask(server);
-  t.type(clocks.now(server), "number", "the clock is known while the server is connected");
-  const closed = new Promise((resolve) => server.once("close", resolve));
-  await redis.stop();
-  await closed;
-  t.equal(clocks.now(server), undefined, "the next connection may lead to another server");
-});
+t.test(
+  "the clock of a Redis server is unknown after the connection to that server was closed",
+  async (t) => {
+    const redis = await startRedis(t);
+    const server = redis.client();
+    const clocks = new ServerClocks({ servers: () => [server], maxAgeMs: 60_000 });
+    await clocks.ask(server);
+    t.type(clocks.now(server), "number", "the clock is known while the server is connected");
+    const closed = new Promise((resolve) => server.once("close", resolve));
+    await redis.stop();
+    await closed;
+    t.equal(clocks.now(server), undefined, "the next connection may lead to another server");
+  },
+);
 
 t.test("a node reads the clock of a Redis server periodically", async (t) => {
   const redis = await startRedis(t);
@@ -96,7 +99,7 @@ async function startClock(t: Test, timeMs: number): Promise<Redis> {
   return client;
 }
 
-t.test("the time of a server whose clock shows a time after 2080 is not used", async (t) => {
+t.test("the time of a Redis server whose clock shows a time after 2080 is not used", async (t) => {
   for (const [year, isUsed] of [
     [2079, true],
     [2081, false],

@@ -104,7 +104,7 @@ t.test("a Redis whose maxmemory-policy evicts data is reported at start", async 
   t.same(safeNode?.problems, []);
 });
 
-t.test("a connection that receives no replies is replaced", async (t) => {
+t.test("a connection to Redis that receives no replies is replaced", async (t) => {
   const proxy = await startProxy(t, await startRedis(t));
   const node = await openStore(t, proxy.url, { settings: SHORT_TIMEOUT });
   await appendUntilAccepted(node);
@@ -114,7 +114,7 @@ t.test("a connection that receives no replies is replaced", async (t) => {
   t.ok(proxy.connectionCount() > before);
 });
 
-t.test("a connection that receives no replies to WAIT is replaced", async (t) => {
+t.test("a connection to Redis that receives no replies to WAIT is replaced", async (t) => {
   const primary = await startRedis(t, ["--repl-diskless-sync-delay", "0"]);
   const replica = await startRedis(t, ["--replicaof", `127.0.0.1 ${primary.port}`]);
   await waitForReplication(primary.client(), replica.client());
@@ -208,20 +208,23 @@ async function sendWhileHeld(t: Test, redis: RedisServer, timeoutMs: number) {
   return { first, early, late, queuedWrites, lateWrites, stalledMs: stalls.totalMs() };
 }
 
-t.test("a connection over its limit of unsent bytes rejects calls with `overloaded`", async (t) => {
-  const redis = await startRedis(t);
-  const settings = { timeoutMs: 2000, maxInFlight: 20_000 };
-  const node = await openStore(t, redis.url, { settings });
-  redis.signal("SIGSTOP");
-  const payload = Buffer.alloc(1_000_000);
-  const calls = Array.from({ length: 100 }, () => node.link.call("set", "large", payload));
-  const codes = await Promise.all(calls.map(codeOf));
-  const countOf = (code: string) => codes.filter((other) => other === code).length;
-  t.ok(countOf("overloaded") >= 20, `${countOf("overloaded")} of 100 calls are rejected`);
-  t.equal(countOf("overloaded") + countOf("unavailable"), 100);
-  redis.signal("SIGCONT");
-  await appendUntilAccepted(node);
-});
+t.test(
+  "a connection to Redis over its limit of unsent bytes rejects calls with `overloaded`",
+  async (t) => {
+    const redis = await startRedis(t);
+    const settings = { timeoutMs: 2000, maxInFlight: 20_000 };
+    const node = await openStore(t, redis.url, { settings });
+    redis.signal("SIGSTOP");
+    const payload = Buffer.alloc(1_000_000);
+    const calls = Array.from({ length: 100 }, () => node.link.call("set", "large", payload));
+    const codes = await Promise.all(calls.map(codeOf));
+    const countOf = (code: string) => codes.filter((other) => other === code).length;
+    t.ok(countOf("overloaded") >= 20, `${countOf("overloaded")} of 100 calls are rejected`);
+    t.equal(countOf("overloaded") + countOf("unavailable"), 100);
+    redis.signal("SIGCONT");
+    await appendUntilAccepted(node);
+  },
+);
 
 t.test(
   "a node uses the new primary after Sentinels have replaced a primary that hangs",

@@ -80,7 +80,7 @@ t.test(
 );
 
 t.test(
-  "old segments are deleted only after the database has synced their contents to disk",
+  "old WAL segments are deleted only after the database has synced their contents to disk",
   async (t) => {
     const path = testFolder(t);
     const { fail, databaseWrites } = brittleDatabase();

@@ -9,7 +9,7 @@ import { ALL, openAfterKill, openStore, seqsIn, storeIn, testFolder, walFiles } 
 import { startChild } from "./process.ts";
 
 t.test(
-  "every acknowledged message is stored once, in order and without gaps after a kill -9 under load",
+  "every acknowledged message is stored once, under its acknowledged seq and without gaps, after a kill -9 under load",
   async (t) => {
     const path = testFolder(t);
     const acknowledged = new Map<string, Map<number, string>>();
@@ -42,7 +42,7 @@ t.test(
 );
 
 t.test(
-  "every acknowledged event is in its stream once and in order after a kill -9 under load, and the producer continues",
+  "every acknowledged event is in its stream once, in the order of sending, after a kill -9 under load, and the producer continues",
   async (t) => {
     const CHUNKS = 60; // as in child.ts
     const path = testFolder(t);
@@ -160,7 +160,7 @@ t.test(
 );
 
 t.test(
-  "a second process is refused while the first process lives, and may start after the first was killed",
+  "a second process cannot open a data folder while the first process lives, and can after the first was killed",
   async (t) => {
     const path = testFolder(t);
     const first = startChild(t, [path, "hold"]);
@@ -177,20 +177,23 @@ t.test(
   },
 );
 
-t.test("exactly one of several processes that start concurrently gets the folder", async (t) => {
-  const path = testFolder(t);
-  const dead = startChild(t, [path, "hold"]);
-  await dead.line((l) => l.started !== undefined);
-  await dead.kill();
-  const children = Array.from({ length: 4 }, () => startChild(t, [path, "hold"]));
-  const lines = await Promise.all(
-    children.map((c) => c.line((l) => (l.started ?? l.refused) !== undefined)),
-  );
-  t.equal(lines.filter((l) => l?.started !== undefined).length, 1);
-  t.equal(lines.filter((l) => l?.refused !== undefined).length, 3);
-});
+t.test(
+  "exactly one of several processes that start concurrently gets the data folder",
+  async (t) => {
+    const path = testFolder(t);
+    const dead = startChild(t, [path, "hold"]);
+    await dead.line((l) => l.started !== undefined);
+    await dead.kill();
+    const children = Array.from({ length: 4 }, () => startChild(t, [path, "hold"]));
+    const lines = await Promise.all(
+      children.map((c) => c.line((l) => (l.started ?? l.refused) !== undefined)),
+    );
+    t.equal(lines.filter((l) => l?.started !== undefined).length, 1);
+    t.equal(lines.filter((l) => l?.refused !== undefined).length, 3);
+  },
+);
 
-t.test("one process cannot open a folder twice", async (t) => {
+t.test("one process cannot open a data folder twice", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path);
   await t.rejects(storeIn(path).start(), { code: "unavailable" });
@@ -199,7 +202,7 @@ t.test("one process cannot open a folder twice", async (t) => {
   t.same(await seqsIn(store), [1]);
 });
 
-t.test("a folder that cannot be created is refused", async (t) => {
+t.test("a data folder that cannot be created is refused", async (t) => {
   const path = testFolder(t);
   writeFileSync(join(path, "file"), "");
   const store = storeIn(join(path, "file", "data"));

@@ -43,7 +43,7 @@ t.test(
 );
 
 t.test(
-  "a retry is recognised until its window ends, over several rotations of the dedupe filters",
+  "a retry is recognised until the dedupe window ends, over several rotations of the dedupe filters",
   async (t) => {
     let nowMs = 1_800_000_000_000;
     const store = await openStore(t, testFolder(t), {

@@ -21,7 +21,7 @@ function setUp(t: Test) {
 }
 
 t.test(
-  "a retry is recognised until the window ends, to the millisecond, in memory and in the database",
+  "a retry is recognised until the dedupe window ends, to the millisecond, in memory and in the database",
   async (t) => {
     for (const checkpoint of [false, true]) {
       const { time, open } = setUp(t);

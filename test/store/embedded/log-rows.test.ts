@@ -83,15 +83,18 @@ t.test("a record is found by its seq, whichever row contains it", async (t) => {
 
 const EMPTY = Buffer.alloc(8);
 
-t.test("a row contains at most 64 records and 16 KiB, or a single larger record", async (t) => {
-  const few = Array.from({ length: 100 }, (_, i) => recordOf(i));
-  t.equal(rowLength(few, 0, 100), 64);
-  t.equal(rowLength(few, 64, 100), 36);
-  t.equal(rowLength(few, 64, 70), 6);
-  const large = Array.from({ length: 9 }, (_, i) => recordOf(i, 5000));
-  t.equal(rowLength(large, 0, 9), 3);
-  t.equal(rowLength([recordOf(1, 40_000)], 0, 1), 1);
-});
+t.test(
+  "a row of the table `log` contains at most 64 records and 16 KiB, or a single larger record",
+  async (t) => {
+    const few = Array.from({ length: 100 }, (_, i) => recordOf(i));
+    t.equal(rowLength(few, 0, 100), 64);
+    t.equal(rowLength(few, 64, 100), 36);
+    t.equal(rowLength(few, 64, 70), 6);
+    const large = Array.from({ length: 9 }, (_, i) => recordOf(i, 5000));
+    t.equal(rowLength(large, 0, 9), 3);
+    t.equal(rowLength([recordOf(1, 40_000)], 0, 1), 1);
+  },
+);
 
 t.test(
   "a channel whose oldest row a sweep has shortened is read without gaps, even after a restart",

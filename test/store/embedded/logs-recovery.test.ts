@@ -225,7 +225,7 @@ t.test(
 );
 
 t.test(
-  "every acknowledged append is in its log once and in order after a kill -9 under load, and the producer continues",
+  "every acknowledged append is in its log once, in the order of the appends, after a kill -9 under load, and the producer continues",
   async (t) => {
     const path = testFolder(t);
     const acknowledged = [0, 0, 0];

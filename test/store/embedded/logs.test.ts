@@ -66,7 +66,7 @@ async function openFixture(t: Test, limits: Partial<LogLimits> = {}): Promise<Lo
 logContract(t, { name: "embedded", open: openFixture });
 
 t.test(
-  "a read from any offset returns the same frames before, during and after checkpoints and a restart",
+  "a read of a log from any offset returns the same frames before, during and after checkpoints and a restart",
   async (t) => {
     const folder = testFolder(t);
     const store = storeIn(folder, { logs: LOG_LIMITS });
@@ -129,7 +129,7 @@ async function expectSuffixes(
   t.same(wrong, []);
 }
 
-t.test("the bytes that a read has returned never change", async (t) => {
+t.test("the bytes that a read of a log has returned never change", async (t) => {
   const folder = testFolder(t);
   const store = storeIn(folder, { logs: LOG_LIMITS });
   await store.start();

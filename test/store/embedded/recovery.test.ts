@@ -75,7 +75,7 @@ t.test("acknowledged messages survive a crash, and their retries are recognised"
 });
 
 t.test(
-  "if the last write is truncated at any byte, it is dropped completely, and no other write is dropped",
+  "the last write in the WAL is dropped completely if it is truncated at any byte, and no other write is dropped",
   async (t) => {
     const path = await crashedWith(t, 3);
     const content = readFileSync(onlyFile(path));
@@ -114,7 +114,7 @@ t.test("the store continues with the next seq after an unfinished write", async 
   });
 });
 
-t.test("the last write is dropped if it contains wrong bytes", async (t) => {
+t.test("the last write in the WAL is dropped if it contains wrong bytes", async (t) => {
   const path = await crashedWith(t, 3);
   const file = onlyFile(path);
   const bytes = readFileSync(file);

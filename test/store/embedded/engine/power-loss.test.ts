@@ -60,7 +60,7 @@ t.test("with durability process, no file and no folder is synced", async (t) => 
   t.same(log, []);
 });
 
-t.test("a segment whose name cannot be made durable is not used", async (t) => {
+t.test("a WAL segment whose name cannot be made durable is not used", async (t) => {
   const path = testFolder(t);
   const log: string[] = [];
   const problems: string[] = [];
@@ -92,7 +92,7 @@ t.test("an orderly shutdown deletes the WAL only after its messages are on disk"
   t.same(await seqsIn(next), [1], "the message is stored after the next start");
 });
 
-t.test("segments are deleted only after the checkpoint is on the disk", async (t) => {
+t.test("WAL segments are deleted only after the checkpoint is on the disk", async (t) => {
   const path = testFolder(t);
   const { fail, databaseWrites } = brittleDatabase();
   const problems: string[] = [];
