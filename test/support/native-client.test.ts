@@ -67,7 +67,7 @@ const message = (messageSeq: number): Push => ({
   message: { ...PERSONAL, messageSeq },
 });
 
-t.test("each send resolves with the reply to its own request, in any order", async (t) => {
+t.test("each send resolves with its own reply, whatever the order of the replies", async (t) => {
   const sendacks: Reply[] = [];
   const port = await startServer(t, (operation, peer) => {
     if (operation.kind === "connect") peer.reply(connack(operation.ref));
@@ -91,7 +91,7 @@ t.test("each send resolves with the reply to its own request, in any order", asy
   t.match(await bob.closed, { code: 1000 });
 });
 
-t.test("an ERROR rejects its request, and the session stays open", async (t) => {
+t.test("an ERROR frame rejects only its request, and the session stays open", async (t) => {
   const port = await startServer(t, ({ kind, ref }, peer) => {
     if (kind === "connect") peer.reply(connack(ref));
     if (kind === "ping") peer.reply({ kind: "pong", ref, serverTimeMs: 5 });
@@ -105,7 +105,7 @@ t.test("an ERROR rejects its request, and the session stays open", async (t) => 
   t.match(await bob.ping(), { serverTimeMs: 5 });
 });
 
-t.test("a refused login rejects with the code of the ERROR", async (t) => {
+t.test("`connectNative` rejects with the code of the ERROR that refuses the login", async (t) => {
   const port = await startServer(t, ({ ref }, { reply, push, socket }) => {
     const refusal = { code: "unauthorized", message: "no" } as const;
     reply({ kind: "error", ref, retryAfterMs: 0, ...refusal });
@@ -118,7 +118,7 @@ t.test("a refused login rejects with the code of the ERROR", async (t) => {
 });
 
 t.test(
-  "a login whose connection is closed without an ERROR rejects with the close code",
+  "`connectNative` rejects with the close code if the connection is closed without an ERROR",
   async (t) => {
     const port = await startServer(t, (_operation, { socket }) => socket.close(4102));
     await t.rejects(connectNative(t, { port, uid: "bob" }), {
@@ -139,7 +139,7 @@ t.test("openNative rejects with the HTTP status of a refused upgrade", async (t)
   await t.rejects(openNative(t, { port, uid: "bob" }), { code: "http_503" });
 });
 
-t.test("pushes are kept in order and returned one by one", async (t) => {
+t.test("pushes are kept in their order, and each `nextPush` returns one of them", async (t) => {
   const port = await startServer(t, ({ kind, ref }, peer) => {
     if (kind === "connect") peer.reply(connack(ref));
     if (kind === "ping") for (const seq of [1, 2, 3]) peer.push(message(seq));
@@ -164,7 +164,7 @@ t.test("pushes are kept in order and returned one by one", async (t) => {
   await t.rejects(bob.nextPush(), { code: "closed_1006" });
 });
 
-t.test("a wait whose condition never becomes true rejects after its timeout", async (t) => {
+t.test("`nextPush` rejects after its time-out if no push arrives", async (t) => {
   const port = await startServer(t, ({ ref }, peer) => peer.reply(connack(ref)));
   const bob = await connectNative(t, { port, uid: "bob", timeoutMs: 20 });
   await t.rejects(bob.nextPush(), /timed out waiting for a push \(bob\)/);
@@ -224,7 +224,7 @@ function replyTo(operation: Operation): Reply | undefined {
   }
 }
 
-t.test("every kind of request resolves with its reply", async (t) => {
+t.test("requests of six kinds each resolve with their own reply", async (t) => {
   const operations: Operation[] = [];
   const port = await startServer(t, (operation, peer) => {
     operations.push(operation);

@@ -173,7 +173,7 @@ t.test(
 );
 
 t.test(
-  "every frame that violates a guarantee of the protocol is reported as a problem",
+  "a gap, a wrong text or state, and an event after the end are each reported as a problem",
   async (t) => {
     const broken = {
       "a gap": [start, chunk(2, 0, "a")],

@@ -128,7 +128,7 @@ t.test("X-Forwarded-Proto is used only if a trusted proxy sends it", async (t) =
 });
 
 t.test(
-  "X-Forwarded-For does not change the address of a loopback peer if no proxy is trusted",
+  "X-Forwarded-For and PROXY headers do not change a loopback peer's address if no proxy is trusted",
   async (t) => {
     const { port } = await serve(t, []);
     t.equal(await addressOf(t, port, forged), PROXY);
@@ -158,7 +158,7 @@ for (const [hops, client] of [
   [[], PROXY],
 ] as const)
   t.test(
-    `X-Forwarded-For ${JSON.stringify(hops)} from a trusted proxy sets the client address to ${client}`,
+    `the client address is ${client} if a trusted proxy sends X-Forwarded-For ${JSON.stringify(hops)}`,
     async (t) => {
       const { port, seen } = await serve(t, TRUSTED);
       const peer = { forwardedFor: hops };
@@ -242,7 +242,7 @@ for (const [name, first, reply] of [
     },
   );
 
-t.test("an incomplete PROXY header does not stop the node", async (t) => {
+t.test("an incomplete PROXY header does not block other clients", async (t) => {
   const { port } = await serve(t, TRUSTED);
   for (const from of [PROXY, STRANGER]) {
     const header = proxyHeader("203.0.113.7");

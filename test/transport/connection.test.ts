@@ -260,32 +260,35 @@ t.test("methods of a closed connection have no effect", async (t) => {
   t.strictSame(errors, []);
 });
 
-t.test("unread bytes are counted, and the owner is notified when they are read", async (t) => {
-  const { seen, endpoint } = socketEndpoint({
-    endpoint: { maxBufferedBytes: 100_000_000 },
-  });
-  const { port } = await startListener(t, { sockets: endpoint });
-  const client = await openClient(t, port);
-  const serverSide = await connectionAt(seen, 0);
-  t.equal(serverSide.connection.bufferedBytes(), 0);
-  serverSide.connection.send("four");
-  serverSide.connection.send("fünf");
-  t.equal(serverSide.connection.bufferedBytes(), 9);
-  await until(() => serverSide.drains > 0);
-  t.equal(serverSide.connection.bufferedBytes(), 0);
+t.test(
+  "a connection counts its unread bytes and notifies its owner when they are read",
+  async (t) => {
+    const { seen, endpoint } = socketEndpoint({
+      endpoint: { maxBufferedBytes: 100_000_000 },
+    });
+    const { port } = await startListener(t, { sockets: endpoint });
+    const client = await openClient(t, port);
+    const serverSide = await connectionAt(seen, 0);
+    t.equal(serverSide.connection.bufferedBytes(), 0);
+    serverSide.connection.send("four");
+    serverSide.connection.send("fünf");
+    t.equal(serverSide.connection.bufferedBytes(), 9);
+    await until(() => serverSide.drains > 0);
+    t.equal(serverSide.connection.bufferedBytes(), 0);
 
-  client.socket.pause();
-  const frame = Buffer.alloc(1_000_000);
-  for (let i = 0; i < 20; i++) serverSide.connection.send(frame);
-  await nextTurn();
-  const buffered = serverSide.connection.bufferedBytes();
-  t.ok(buffered > 1_000_000, `${buffered} bytes are unread`);
-  const drains = serverSide.drains;
-  client.socket.resume();
-  await until(() => serverSide.connection.bufferedBytes() === 0);
-  t.ok(serverSide.drains > drains);
-  await until(() => client.binaries.length === 20);
-});
+    client.socket.pause();
+    const frame = Buffer.alloc(1_000_000);
+    for (let i = 0; i < 20; i++) serverSide.connection.send(frame);
+    await nextTurn();
+    const buffered = serverSide.connection.bufferedBytes();
+    t.ok(buffered > 1_000_000, `${buffered} bytes are unread`);
+    const drains = serverSide.drains;
+    client.socket.resume();
+    await until(() => serverSide.connection.bufferedBytes() === 0);
+    t.ok(serverSide.drains > drains);
+    await until(() => client.binaries.length === 20);
+  },
+);
 
 /**
  * Starts a TCP relay in front of `port` that counts the TLS application records sent by the server.

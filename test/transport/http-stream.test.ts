@@ -42,7 +42,7 @@ function chunks(raw: string): string[] {
   }
 }
 
-t.test("a stream sends each piece at once, and its connection is reused afterwards", async (t) => {
+t.test("a streamed reply sends each piece immediately, and its connection is reused", async (t) => {
   const stream = new TestStream();
   stream.first = "one";
   const { port } = await serve(t, [get("/s", () => stream), get("/after", () => text("after"))]);
@@ -66,7 +66,7 @@ t.test("a stream sends each piece at once, and its connection is reused afterwar
 });
 
 t.test(
-  "the head of a stream without a first piece is sent at once, followed by filler bytes",
+  "the head of a streamed reply without a first piece is sent immediately, followed by filler bytes",
   async (t) => {
     const stream = new TestStream();
     const { port } = await serve(t, [get("/s", async () => stream)]);
@@ -78,7 +78,7 @@ t.test(
   },
 );
 
-t.test("pieces that a stream writes in one turn are sent as one chunk", async (t) => {
+t.test("pieces that a streamed reply writes in one turn are sent as one chunk", async (t) => {
   const stream = new TestStream();
   stream.first = "-";
   const { port } = await serve(t, [get("/s", () => stream)]);
@@ -90,7 +90,7 @@ t.test("pieces that a stream writes in one turn are sent as one chunk", async (t
   t.same(chunks(client.text), ["-", "x1x2x3"]);
 });
 
-t.test("a stream may end in the turn in which it opens", async (t) => {
+t.test("a streamed reply may end in the turn in which it opens", async (t) => {
   const stream = new TestStream();
   stream.opened = (body) => {
     body.write("all");
@@ -102,7 +102,7 @@ t.test("a stream may end in the turn in which it opens", async (t) => {
 });
 
 t.test(
-  "a stream whose buffer was full is notified when it can write again, and its peer gets every byte in order",
+  "a streamed reply whose buffer was full is notified when it can write again, and its peer gets every byte in order",
   async (t) => {
     const stream = new TestStream();
     stream.first = "begin ";
@@ -129,7 +129,7 @@ t.test(
   },
 );
 
-t.test("a stream whose peer disconnects is closed once", async (t) => {
+t.test("a streamed reply whose peer disconnects is closed once", async (t) => {
   const stream = new TestStream();
   const { port, errors } = await serve(t, [get("/s", () => stream)]);
   const client = new RawClient(t, port);
@@ -144,7 +144,7 @@ t.test("a stream whose peer disconnects is closed once", async (t) => {
   t.same(errors, []);
 });
 
-t.test("a stream is not opened if its peer disconnected before the reply", async (t) => {
+t.test("a streamed reply is not opened if its peer has already disconnected", async (t) => {
   const answers: ((stream: HttpStream) => void)[] = [];
   const stream = new TestStream();
   const { port, call } = await serve(t, [
@@ -161,7 +161,7 @@ t.test("a stream is not opened if its peer disconnected before the reply", async
   t.same(stream.calls, ["closed"]);
 });
 
-t.test("a second call on the connection of an open stream ends the stream", async (t) => {
+t.test("a second call on the connection of a streamed reply ends the reply", async (t) => {
   const stream = new TestStream();
   const { port } = await serve(t, [get("/s", () => stream)]);
   const client = new RawClient(t, port);
@@ -172,7 +172,7 @@ t.test("a second call on the connection of an open stream ends the stream", asyn
   t.same(stream.calls, ["opened", "closed"]);
 });
 
-t.test("closing the listener closes its streams", async (t) => {
+t.test("closing the listener closes its streamed replies", async (t) => {
   const stream = new TestStream();
   const { port, listener } = await serve(t, [get("/s", () => stream)]);
   const client = new RawClient(t, port);
@@ -183,7 +183,7 @@ t.test("closing the listener closes its streams", async (t) => {
   t.same(stream.calls, ["opened", "closed"]);
 });
 
-t.test("an error that a stream throws is reported, and the stream is closed", async (t) => {
+t.test("an error that a streamed reply throws is reported and closes the reply", async (t) => {
   const bug = new Error("bug");
   const stream = new TestStream();
   stream.opened = () => {
@@ -210,7 +210,7 @@ t.test("a route can read headers in addition to the headers of the endpoint", as
   t.same(JSON.parse((await call("/all", sent)).body), { "x-all": "a" });
 });
 
-t.test("a HEAD call to a stream's route gets only the head, and opens no stream", async (t) => {
+t.test("a HEAD call to the route of a streamed reply gets only the head", async (t) => {
   const stream = new TestStream();
   const { port } = await serve(t, [get("/s", () => stream), get("/after", () => text("after"))]);
   const client = new RawClient(t, port);

@@ -27,7 +27,7 @@ t.test("each reply on a kept connection has its own headers", async (t) => {
   }
 });
 
-t.test("a handler gets the whole call, and its reply is sent", async (t) => {
+t.test("a handler gets the path, query, headers and body, and its reply is sent", async (t) => {
   let received: HttpRequest | undefined;
   let address = "";
   const handle = (request: HttpRequest): HttpReply => {
@@ -155,7 +155,7 @@ t.test("a handler is notified if its peer disconnects before the reply", async (
   t.pass("the handler was notified");
 });
 
-t.test("a handler that registers after its peer disconnected is notified at once", async (t) => {
+t.test("a handler that calls `onAborted` after a disconnect is notified at once", async (t) => {
   let calls = 0;
   const wait = async (request: HttpRequest): Promise<HttpReply> => {
     await new Promise<void>((resolve) => request.onAborted(resolve));
@@ -354,7 +354,7 @@ t.test("a body without a declared length is refused when it exceeds the limit", 
   t.strictSame([calls, refusals], [0, 1]);
 });
 
-t.test("calls that are sent together get their replies in order", async (t) => {
+t.test("calls that are sent together on a connection get their replies in order", async (t) => {
   const { port } = await serve(t, [
     get("/n/:n", ({ params }) => text(`[${params[0]}]`)),
     post("/n", (request) => text(`[${bodyText(request)}]`)),
@@ -370,7 +370,7 @@ t.test("calls that are sent together get their replies in order", async (t) => {
 });
 
 t.test(
-  "a call that is sent before the reply to the previous call closes only its connection",
+  "a call sent on a connection that waits for an asynchronous reply closes only that connection",
   async (t) => {
     const answers: ((reply: HttpReply) => void)[] = [];
     const { port, call, errors } = await serve(t, [

@@ -21,7 +21,7 @@ const linux = (node: string, glibc: string | undefined): Machine => ({
   glibc,
 });
 
-t.test("the load error names Node.js, platform, C library and one reason", async (t) => {
+t.test("the load error of uWebSockets.js names Node.js, system, C library and cause", async (t) => {
   const text = whyItDoesNotLoad(MISSING, linux("24.21.0", "2.36"));
   t.match(text, /Node 24\.21\.0 on linux x64 with glibc 2\.36: /);
   t.match(text, /: Cannot find module '\.\/bin\/uws_linux_x64_137\.node'\. /);
@@ -30,7 +30,7 @@ t.test("the load error names Node.js, platform, C library and one reason", async
 });
 
 t.test(
-  "the load error recommends the newer release for a new Node.js on a new glibc",
+  "the load error of uWebSockets.js recommends the newer release for Node.js 24 on glibc 2.38 or newer",
   async (t) => {
     for (const glibc of ["2.38", "2.41", "3.0"])
       t.match(whyItDoesNotLoad(MISSING, linux("24.1.0", glibc)), NEWER, glibc);
@@ -44,22 +44,25 @@ t.test(
   },
 );
 
-t.test("the load error names both remedies for a new Node.js on an old glibc", async (t) => {
-  for (const glibc of ["2.9", "2.36"]) {
-    const text = whyItDoesNotLoad(MISSING, linux("24.1.0", glibc));
-    t.match(text, /Use Node 20 or 22\. Node 24 needs glibc 2\.38 or newer/);
-    t.match(text, NEWER, "the command for the newer release is included");
-  }
-});
+t.test(
+  "the load error of uWebSockets.js names two remedies for Node.js 24 on an old glibc",
+  async (t) => {
+    for (const glibc of ["2.9", "2.36"]) {
+      const text = whyItDoesNotLoad(MISSING, linux("24.1.0", glibc));
+      t.match(text, /Use Node 20 or 22\. Node 24 needs glibc 2\.38 or newer/);
+      t.match(text, NEWER, "the command for the newer release is included");
+    }
+  },
+);
 
 t.test(
-  "the load error recommends the pinned release if the newer release needs a newer glibc",
+  "the load error of uWebSockets.js recommends the pinned release if the newer one needs a newer glibc",
   async (t) => {
     t.match(whyItDoesNotLoad(TOO_NEW, linux("22.1.0", "2.36")), PINNED);
   },
 );
 
-t.test("the load error names a supported system if no release fits", async (t) => {
+t.test("the load error of uWebSockets.js names what is supported if no release fits", async (t) => {
   const musl = whyItDoesNotLoad(MISSING, linux("22.1.0", undefined));
   t.match(musl, /without glibc: .* It needs a system with glibc, such as Debian or Ubuntu$/);
   const tooNew = whyItDoesNotLoad(MISSING, linux("26.0.0", "2.41"));

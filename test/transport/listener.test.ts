@@ -232,7 +232,7 @@ t.test("a process exits after its listeners are closed", async (t) => {
   t.equal(child.status, 7, child.stderr.toString());
 });
 
-t.test("calls and sockets work over TLS", async (t) => {
+t.test("HTTP calls and WebSockets work over TLS", async (t) => {
   const { endpoint } = socketEndpoint({
     received: ({ connection }, data) => connection.send(data),
   });

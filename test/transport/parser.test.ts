@@ -130,13 +130,13 @@ const ROWS: readonly Row[] = [
     portable: "HTTP/1.1 400",
   },
   {
-    name: "the first bytes of a connection in HTTP/2",
+    name: "a connection that begins in HTTP/2",
     sent: ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"],
     uws: "HTTP/1.1 505",
     portable: "HTTP/1.1 400",
   },
   {
-    name: "the first bytes of a TLS connection",
+    name: "a connection that begins with TLS",
     sent: ["\x16\x03\x01\0\xa5\x01\0\0\xa1\x03\x03"],
     uws: "HTTP/1.1 505",
     portable: "HTTP/1.1 400",
@@ -268,7 +268,7 @@ t.test("a refused call gets one reply, even if its body is not valid", async (t)
 const HANDSHAKE =
   "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
-t.test("a handshake with an invalid header, version or body opens no socket", async (t) => {
+t.test("a WebSocket handshake with an invalid header, version or body is refused", async (t) => {
   const { seen, endpoint } = socketEndpoint();
   const { port } = await startListener(t, { http: httpEndpoint(routes), sockets: endpoint });
   const without = (header: string) => HANDSHAKE.replace(new RegExp(`${header}: [^\\r]*\\r\\n`), "");

@@ -89,7 +89,7 @@ t.test("a reader that is too slow for publications of another connection is clos
   t.equal(prefixLength(slow), count);
 });
 
-t.test("frames that arrive after a handler closed the connection are ignored", async (t) => {
+t.test("frames that arrive after a client was closed as too slow are ignored", async (t) => {
   const received: string[] = [];
   const { seen, endpoint } = socketEndpoint({
     received({ connection }, data) {
@@ -122,7 +122,7 @@ t.test("a client that reads its frames too slowly is disconnected", async (t) =>
 });
 
 t.test(
-  "the owner is notified once when a reader lags, and once more when it lags again",
+  "the owner of a connection is notified once each time that its reader begins to lag",
   async (t) => {
     const lagBytes = 100_000;
     const { seen, endpoint } = socketEndpoint({
@@ -165,7 +165,7 @@ t.test(
   },
 );
 
-t.test("the owner is notified when a reader lags because of frames sent to it", async (t) => {
+t.test("the owner of a connection is notified if its reader lags because of `send`", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     endpoint: { maxBufferedBytes: 100_000_000, lagBytes: 100_000 },
   });
@@ -318,7 +318,7 @@ t.test("an ended connection receives no more frames from its peer", async (t) =>
   t.strictSame(received, []);
 });
 
-t.test("a peer that does not read after `end` is dropped at the deadline", async (t) => {
+t.test("a peer that does not read after `end` is dropped after the close time-out", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     endpoint: { maxBufferedBytes: 100_000_000 },
   });
@@ -340,7 +340,7 @@ t.test("a peer that does not read after `end` is dropped at the deadline", async
   t.strictSame(serverSide.closed, [4200]);
 });
 
-t.test("graceful closes end in the order of their deadlines", async (t) => {
+t.test("ended connections that do not drain are closed in order of their deadlines", async (t) => {
   const calls: string[] = [];
   const socket = (name: string, bytes: () => number) => ({
     getBufferedAmount: bytes,
@@ -437,7 +437,7 @@ t.test(
   },
 );
 
-t.test("publications to readers that read nothing stay within the node's limit", async (t) => {
+t.test("unread data for 20 readers stays below 1.5 times maxBufferedBytesTotal", async (t) => {
   const READERS = 20;
   const maxBufferedBytesTotal = 2_000_000;
   const { seen, endpoint } = socketEndpoint({

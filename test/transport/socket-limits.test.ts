@@ -130,7 +130,7 @@ t.test("malformed handshakes do not block their address", async (t) => {
     t.equal(await ask(t, port, [upgrade]), "400", `handshake ${n} is refused with 400`);
 });
 
-t.test("a refused call gets its reply before its whole body is sent", async (t) => {
+t.test("a refused call is answered before the client has sent the whole body", async (t) => {
   const port = await serve(t, routesWith(ok, text("no", 401)));
   const half = new RawClient(t, port);
   half.write(`${head("POST /now", "wrong", 1000)}{`);
@@ -139,24 +139,27 @@ t.test("a refused call gets its reply before its whole body is sent", async (t) 
 });
 
 for (const path of ["/now", "/later"])
-  t.test(`authenticated uploads to ${path} do not count against the address`, async (t) => {
-    const answers: ((reply: HttpReply) => void)[] = [];
-    const slow = () => new Promise<HttpReply>((resolve) => answers.push(resolve));
-    const port = await serve(t, routesWith(slow, text("no", 401)));
-    const clients: RawClient[] = [];
-    while (clients.length < MANY) {
-      const client = new RawClient(t, port);
-      clients.push(client);
-      client.write(`${head(`POST ${path}`, "right")}{`);
-      // Puts the next byte into a packet of its own.
-      await new Promise((resolve) => setTimeout(resolve, 2));
-      client.write("}");
-      await until(() => client.isClosed || answers.length === clients.length);
-    }
-    t.equal(answers.length, MANY, "all uploads reached the handler");
-    for (const answer of answers) answer(text("ok"));
-    for (const client of clients) await client.has("ok");
-  });
+  t.test(
+    `authenticated uploads to ${path} do not count against the limit of their address`,
+    async (t) => {
+      const answers: ((reply: HttpReply) => void)[] = [];
+      const slow = () => new Promise<HttpReply>((resolve) => answers.push(resolve));
+      const port = await serve(t, routesWith(slow, text("no", 401)));
+      const clients: RawClient[] = [];
+      while (clients.length < MANY) {
+        const client = new RawClient(t, port);
+        clients.push(client);
+        client.write(`${head(`POST ${path}`, "right")}{`);
+        // Puts the next byte into a packet of its own.
+        await new Promise((resolve) => setTimeout(resolve, 2));
+        client.write("}");
+        await until(() => client.isClosed || answers.length === clients.length);
+      }
+      t.equal(answers.length, MANY, "all uploads reached the handler");
+      for (const answer of answers) answer(text("ok"));
+      for (const client of clients) await client.has("ok");
+    },
+  );
 
 t.test(
   "calls that need no credential count towards the limit of their address until they are answered",
@@ -329,7 +332,7 @@ const wait = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 const isClosed = ({ closed }: Client) => closed.length > 0;
 
 t.test(
-  "silent client sockets up to the limit stay open, and one further socket causes the oldest socket to be closed",
+  "silent client sockets up to the limit of their address stay open, and one further socket closes the oldest socket",
   async (t) => {
     const { port, displaced, refused } = await serveSockets(t);
     const startMs = performance.now();
@@ -349,7 +352,7 @@ t.test(
 );
 
 t.test(
-  "client sockets over the limit that sent something within 3 seconds are not closed",
+  "client sockets over the limit of their address that sent something within 3 seconds are not closed",
   async (t) => {
     const { port, displaced, refused } = await serveSockets(t);
     const clients = await openMany(t, port, 2 * LIMIT);
@@ -363,7 +366,7 @@ t.test(
   },
 );
 
-t.test("authenticated client sockets do not count against their address", async (t) => {
+t.test("authenticated client sockets do not count against the address's limit", async (t) => {
   const { port, displaced } = await serveSockets(t);
   const authenticated = await openMany(t, port, 2 * LIMIT);
   for (const { socket } of authenticated) socket.send("right");

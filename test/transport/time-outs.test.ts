@@ -37,7 +37,7 @@ t.test(
 );
 
 t.test(
-  "a client that keeps sending after 413 is disconnected",
+  "a client that keeps sending its body after a 4xx reply is disconnected",
   {
     buffered: true,
   },
@@ -90,7 +90,7 @@ const NATIVE_IDLE_MS = 12_500;
 t.test(
   IS_PORTABLE
     ? "an idle connection is kept for longer than uWebSockets.js keeps one"
-    : "an idle connection is closed, but not before its announced time",
+    : "an idle connection is closed, but not before the time that its Keep-Alive header announced",
   { buffered: true },
   async (t) => {
     const http = httpEndpoint([{ method: "GET", path: "/", handle: () => text("ok") }]);

@@ -189,7 +189,7 @@ t.test("each connection has its own id and the address of its peer", async (t) =
   t.ok(connections.every(({ remoteAddress }) => remoteAddress === HOST));
 });
 
-t.test("a frame over the limit closes only its connection", async (t) => {
+t.test("a frame over `maxFrameBytes` closes only its connection", async (t) => {
   const { seen, endpoint } = socketEndpoint({
     received: ({ connection }, data) => connection.send(`${data.length}`),
     endpoint: { maxFrameBytes: 1000 },

@@ -283,7 +283,7 @@ t.test("a node delivers events to its webhooks", async (t) => {
     t.equal(open, 8, "further requests wait");
   });
 
-  t.test("every stored message arrives once and in the order of its channel", async (t) => {
+  t.test("each stored message reaches a webhook once, in the order of its channel", async (t) => {
     const receiver = await world.webhook(t);
     const channels = ["ann", "ben", "cat"];
     for (let at = 0; at < 40; at++)
@@ -375,7 +375,7 @@ t.test("a node delivers events to its webhooks", async (t) => {
     t.strictSame(receiver.events.map(contentOf), ["gone", "later"], "no event was lost");
   });
 
-  t.test("a webhook that was enabled again is not disabled by earlier requests", async (t) => {
+  t.test("late 410 replies do not disable a webhook that was enabled again", async (t) => {
     const receiver = await world.webhook(t, { order: "none", batch: { max: 1, waitMs: 0 } });
     const held = holdReplies(receiver);
     const users = ["pat", "quin", "rex", "sue"];
@@ -395,20 +395,23 @@ t.test("a node delivers events to its webhooks", async (t) => {
   });
 
   for (const status of [410, 503])
-    t.test(`a late ${status} from the old URL does not affect the new URL`, async (t) => {
-      const receiver = await world.webhook(t);
-      const held = holdReplies(receiver);
-      await world.send("tim", "late");
-      await receiver.until(() => held.length === 1);
-      const next = await startReceiver(t);
-      await world.call("PATCH", `/webhooks/${receiver.webhookId}`, { url: next.url });
-      held[0]?.writeHead(status, { "retry-after": "3600" }).end();
-      await untilEventOrTimeout(next);
-      t.strictSame(next.events.map(contentOf), ["late"], "the new URL gets the event");
-      t.equal((await world.view(receiver)).enabled, 1, "the webhook is still enabled");
-    });
+    t.test(
+      `a late ${status} from the old URL of a webhook does not stop deliveries to the new URL`,
+      async (t) => {
+        const receiver = await world.webhook(t);
+        const held = holdReplies(receiver);
+        await world.send("tim", "late");
+        await receiver.until(() => held.length === 1);
+        const next = await startReceiver(t);
+        await world.call("PATCH", `/webhooks/${receiver.webhookId}`, { url: next.url });
+        held[0]?.writeHead(status, { "retry-after": "3600" }).end();
+        await untilEventOrTimeout(next);
+        t.strictSame(next.events.map(contentOf), ["late"], "the new URL gets the event");
+        t.equal((await world.view(receiver)).enabled, 1, "the webhook is still enabled");
+      },
+    );
 
-  t.test("a new URL gets events at once, even if the old URL was down", async (t) => {
+  t.test("a webhook's new URL gets events at once, even if the old URL was down", async (t) => {
     const receiver = await world.webhook(t);
     receiver.reply = downForAnHour;
     await world.send("oli", "waiting");
@@ -421,7 +424,7 @@ t.test("a node delivers events to its webhooks", async (t) => {
   });
 
   t.test(
-    "a new secret is used at once, even if the receiver refused the earlier one",
+    "a webhook's new secret is used at once, even if the receiver refused the earlier one",
     async (t) => {
       const receiver = await world.webhook(t);
       receiver.reply = (_, response) => {
@@ -459,7 +462,7 @@ t.test("a node delivers events to its webhooks", async (t) => {
     });
   });
 
-  t.test("a webhook test sends a ping and is in the list of attempts", async (t) => {
+  t.test("the test call of a webhook sends a ping and is listed as an attempt", async (t) => {
     const receiver = await world.webhook(t);
     const path = `/webhooks/${receiver.webhookId}`;
     receiver.reply = (_, response) => {
@@ -592,7 +595,7 @@ t.test("a node delivers events to its webhooks", async (t) => {
   });
 });
 
-t.test("events arrive in order after any failure of the receiver", async (t) => {
+t.test("events arrive in order after a receiver hangs, cuts a reply or fails", async (t) => {
   const world = await startWorld(t, { JINDOU_WEBHOOKS_TIMEOUT_MS: "1000" });
   const cut = (response: ServerResponse) => {
     response.writeHead(200, { "content-length": "9" }).write("cut");
@@ -674,7 +677,7 @@ t.test("a configured webhook can be enabled again, but not changed", async (t) =
   await receiver.until(() => receiver.events.some(({ type }) => type === "message.stored"));
 });
 
-t.test("a new URL or secret in the configuration ends the pause of a webhook", async (t) => {
+t.test("a new URL or secret in the configuration ends a webhook's retry delay", async (t) => {
   const old = await startReceiver(t);
   const receiver = await startReceiver(t);
   old.reply = downForAnHour;
@@ -729,7 +732,7 @@ t.test(
   },
 );
 
-t.test("nothing is stored for a deleted webhook", async (t) => {
+t.test("no key in Redis remains for a deleted webhook", async (t) => {
   const redis = await startRedis(t);
   const { broker, call } = await startWorld(t, { JINDOU_REDIS_URL: redis.url });
   const receiver = await startReceiver(t);
@@ -850,7 +853,7 @@ t.test(
   },
 );
 
-t.test("a filter that selects no event type is refused", async (t) => {
+t.test("a filter with a name that matches no event type is refused", async (t) => {
   const { call } = await startWorld(t);
   const message = /^user\.onlin does not match any type of event\. The types are message\.stored, /;
   const refused = { status: 400, body: { code: "bad_request", error: message } };

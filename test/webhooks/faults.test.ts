@@ -73,23 +73,26 @@ async function repeatedDecisions(
   }
 }
 
-t.test(`whether a message needs a push is decided once despite ${PUSH_KILLS} kills`, async (t) => {
-  const random = new Random(PUSH_KILLS);
-  const sent = new Set<number>();
-  let broker: ChildBroker = await spawnBroker(t, PUSH);
-  for (let kill = 0; kill < PUSH_KILLS; kill++) {
-    let isKilled = false;
-    const sending = sendUntil(t, { node: () => broker, sent, isEnded: () => isKilled });
-    const enough = sent.size + 1 + random.below(60);
-    await until(async () => sent.size >= enough);
-    isKilled = true;
-    await broker.kill();
-    await sending;
-    broker = await spawnBroker(t, PUSH, broker.dataPath);
-  }
-  t.strictSame(await repeatedDecisions(broker, sent), [], "no message is decided twice");
-  t.ok(sent.size > 0, `${sent.size} messages were acknowledged`);
-});
+t.test(
+  `whether a message needs a push is decided once despite ${PUSH_KILLS} kills of the node`,
+  async (t) => {
+    const random = new Random(PUSH_KILLS);
+    const sent = new Set<number>();
+    let broker: ChildBroker = await spawnBroker(t, PUSH);
+    for (let kill = 0; kill < PUSH_KILLS; kill++) {
+      let isKilled = false;
+      const sending = sendUntil(t, { node: () => broker, sent, isEnded: () => isKilled });
+      const enough = sent.size + 1 + random.below(60);
+      await until(async () => sent.size >= enough);
+      isKilled = true;
+      await broker.kill();
+      await sending;
+      broker = await spawnBroker(t, PUSH, broker.dataPath);
+    }
+    t.strictSame(await repeatedDecisions(broker, sent), [], "no message is decided twice");
+    t.ok(sent.size > 0, `${sent.size} messages were acknowledged`);
+  },
+);
 
 const REDIS_KILLS = Math.floor(PUSH_KILLS / 10);
 const noKills = REDIS_KILLS === 0 && "JINDOU_TEST_PUSH_KILLS is below 10";
@@ -254,7 +257,10 @@ t.test("no event is lost when one of three nodes is killed or frozen", async (t)
 });
 
 for (const [fsync, title] of [
-  ["always", "the events of all acknowledged messages arrive after a crash of Redis"],
+  [
+    "always",
+    "the events of all acknowledged messages arrive after a crash of a Redis with appendfsync always",
+  ],
   [
     "everysec",
     "the events of all messages that Redis kept are delivered after a crash in which Redis lost its last writes",

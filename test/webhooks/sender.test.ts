@@ -35,7 +35,7 @@ t.test("the cloudevents package reads single and batched events", async (t) => {
   t.match(read(false)[0], expected, "a batch");
 });
 
-t.test("a webhook in WuKongIM's format has WuKongIM's fields in the same order", async (t) => {
+t.test("a request in WuKongIM's format has the fields of WuKongIM in their order", async (t) => {
   const data = {
     ...{ message_id: 42, message_idstr: "42", message_seq: 7, client_msg_no: "c", timestamp: 5 },
     ...{ from_uid: "____system", channel_id: "ben", channel_type: 1, expire: 0, payload: "e30=" },
@@ -98,7 +98,7 @@ t.test("a failing webhook is disabled after nodes have tried to deliver for maxA
   t.equal(fail(third, 9_022_000, 90_000_002).kind, "disable", "another node continues to count");
 });
 
-t.test("a webhook to an internal network address cannot be created", async (t) => {
+t.test("a webhook with an internal address or an invalid URL is refused", async (t) => {
   const rules = new AddressRules([]);
   const resolve = async (host: string) => [
     host === "public.example" ? "93.184.216.34" : "127.0.0.1",

@@ -590,7 +590,7 @@ t.test(
   },
 );
 
-t.test("a webhook reads the feed only once after a restore changed its last event", async (t) => {
+t.test("a webhook reads the feed only once after a restore replaced its last event", async (t) => {
   let reads = 0;
   let ticks = 0;
   const { store, webhooks, restart } = await startWebhooks(

@@ -124,7 +124,7 @@ t.test("a message that is truncated at any byte is answered with a parse error",
   }
 });
 
-t.test("a malformed request is refused with the error code of JSON-RPC", async (t) => {
+t.test("a malformed request is refused with the matching JSON-RPC error code", async (t) => {
   const nested = (n: number) => `${"[".repeat(n)}${"]".repeat(n)}`;
   const rows: readonly (readonly [number, Json])[] = [
     [-32700, ""],
@@ -284,7 +284,7 @@ t.test("two open requests with the same id each get a response", async (t) => {
   }
 });
 
-t.test("the refusal of a message over the rate limit has the ids of its requests", async (t) => {
+t.test("the refusal of a request over the rate limit has the id of the request", async (t) => {
   const codec = connected(CONNECT);
   const send = { method: "send", id: "s", params: { ...CHANNEL } };
   const answers = refusedBy(codec, send).map(({ ref }) =>

@@ -33,7 +33,7 @@ t.test("docs/protocol/native.md has an example of each kind of frame", async (t)
   t.equal(page.match(/```frame/g)?.length, examples.length, "every example has the expected form");
 });
 
-t.test("the bytes of each example decode to its array", async (t) => {
+t.test("each example in docs/protocol/native.md has the bytes of its array", async (t) => {
   for (const { text, array, hex } of examples)
     t.same(comparable(msgpackr.unpack(fromHex(hex))), comparable(array), text);
 });
@@ -42,7 +42,7 @@ t.test("each example has the same bytes after it is decoded and encoded again", 
   for (const { text, hex } of examples) t.equal(toHex(encodeAgain(fromHex(hex))), hex, text);
 });
 
-t.test("every frame of the sample sessions decodes", async (t) => {
+t.test("every frame of the sessions in docs/protocol/native.md decodes", async (t) => {
   const sessions = [...page.matchAll(/```session\n([^`]+)```/g)];
   const [resumed, streamed] = sessions.map(([, session = ""]) =>
     session.trim().split("\n").map(kindOf),

@@ -40,7 +40,7 @@ t.test("random replies and pushes are unchanged after encoding and decoding", as
   t.equal(failedSeed, undefined, "no seed changes a value");
 });
 
-t.test("random bytes cause no errors except frame errors", async (t) => {
+t.test("decoding random bytes causes no errors except frame errors", async (t) => {
   let refused = 0;
   for (const seed of seeds(20_000)) {
     const random = new Random(seed);
@@ -54,7 +54,7 @@ t.test("random bytes cause no errors except frame errors", async (t) => {
   t.ok(refused > 15_000, `${refused} of 20000 frames were refused`);
 });
 
-t.test("damaged frames cause no errors except frame errors", async (t) => {
+t.test("decoding damaged frames causes no errors except frame errors", async (t) => {
   const frames = [...OPERATIONS, ...REPLIES, ...PUSHES].map(({ hex }) => hex);
   let refused = 0;
   for (const seed of seeds(20_000)) {

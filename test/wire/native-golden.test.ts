@@ -63,7 +63,7 @@ t.test("a server frame that is truncated at any byte ends the connection", async
   t.same(survivors.map(toHex), []);
 });
 
-t.test("a byte after the frame ends the connection", async (t) => {
+t.test("an additional byte after an operation ends the connection", async (t) => {
   for (const { value, hex } of OPERATIONS)
     t.match(
       frameErrorOf(() => decodeClientFrame(fromHex(`${hex}00`))),

@@ -70,7 +70,7 @@ t.test("users who left before the clock was set back go offline after a new dela
   t.strictSame(await takeLeft(), ["ann", "bob"]);
 });
 
-t.test("a full disk does not prevent a main device from reconnecting", async (t) => {
+t.test("a failed database write does not prevent a main device from reconnecting", async (t) => {
   const { fail, databaseWrites } = brittleDatabase();
   const { directory, store } = await startSingleNode(t, { databaseWrites });
   const session = (sessionId: string): SessionRecord => ({
@@ -115,7 +115,7 @@ t.test("a main session can be ended on a full disk", async (t) => {
 });
 
 t.test(
-  "a session is ended even if the disk cannot be flushed, and the call reports the failure",
+  "`endSession` ends a session even if the disk cannot be flushed, and reports the failure",
   async (t) => {
     const { fail, databaseWrites } = brittleDatabase();
     const { directory, store, events } = await startSingleNode(t, {
@@ -138,7 +138,7 @@ t.test(
   },
 );
 
-t.test("a publisher that throws does not affect logins", async (t) => {
+t.test("an event publisher that throws does not affect logins", async (t) => {
   const problems: string[] = [];
   const published: string[] = [];
   const store = await openStore(t, testFolder(t), {

@@ -5,7 +5,7 @@ import { StreamEnds } from "../../../src/store/embedded/steps/stream-ends.ts";
 import { t } from "../../support/suite.ts";
 
 t.test(
-  "a scope without ended streams is read only once, even if its ended streams are requested again",
+  "the database is read only once for the ended streams of a channel or user that has none",
   async (t) => {
     let reads = 0;
     const ended = channelKey({ id: "g3", type: GROUP_CHANNEL }, "");

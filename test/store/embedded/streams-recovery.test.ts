@@ -90,7 +90,7 @@ async function assertContinues(t: Test, store: EmbeddedStore): Promise<void> {
 }
 
 t.test(
-  "a WAL replay restores the same streams, regardless of the contents of the database",
+  "a WAL replay restores the same streams, however many events are already in the database",
   async (t) => {
     for (const stored of sample([...CHANGES.keys(), CHANGES.length])) {
       const path = testFolder(t);
@@ -117,7 +117,7 @@ t.test(
   },
 );
 
-t.test("a checkpoint that was interrupted between its transactions is repeated", async (t) => {
+t.test("no stream is lost if a checkpoint was interrupted between its transactions", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path, OPTIONS);
   for (const act of CHANGES) await act(store);
@@ -229,7 +229,7 @@ t.test("a database that is ahead of the WAL keeps its streams", async (t) => {
   await assertContinues(t, reopened);
 });
 
-t.test("events of a stream are not repeated if old WAL segments still exist", async (t) => {
+t.test("events of a stream are not applied again if old WAL segments still exist", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path, { ...OPTIONS, segmentBytes: 64 });
   for (const act of CHANGES) await act(store);

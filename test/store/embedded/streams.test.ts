@@ -133,7 +133,7 @@ t.test(
   },
 );
 
-t.test("events of streams count towards the limits of the memtable", async (t) => {
+t.test("events of streams count towards `maxMemtableRecords`", async (t) => {
   const store = await openStore(t, testFolder(t), { maxMemtableRecords: 10 });
   const { start, content } = producer(store);
   await start();
@@ -366,7 +366,7 @@ t.test(
 );
 
 t.test(
-  "a stream whose producer is refused because the disk is full is not interrupted",
+  "a silent stream is not interrupted while writes are refused because the disk is full",
   async (t) => {
     const time = { nowMs: Date.UTC(2026, 0, 1) };
     const disk = await mountSmallDisk(t, 32);
@@ -439,7 +439,7 @@ t.test("the log of a stream returns equal bytes before and after a restart", asy
   t.match(await store.appendLog(name, appendOf(["late"])), { verdict: "closed" });
 });
 
-t.test("the snapshot of an ended stream is kept between reads if it is small", async (t) => {
+t.test("the snapshot of an ended stream is cached between reads if it is small", async (t) => {
   const store = await openStore(t, testFolder(t), { maxStreamBytes: 262_144 });
   const { start, content, end } = producer(store);
   await start();

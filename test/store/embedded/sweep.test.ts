@@ -35,7 +35,7 @@ async function countIn(t: Test, path: string, name: string): Promise<number> {
   return count;
 }
 
-t.test("expired messages are removed, other messages stay, and seqs continue", async (t) => {
+t.test("expired messages are removed, other messages stay, and no seq is reused", async (t) => {
   const { path, time, store: opening } = setUp(t);
   const store = await opening;
   for (let i = 0; i < 500; i++) void store.append(draftOf({ expireS: i % 2 === 0 ? 10 : 0 }));
@@ -76,7 +76,7 @@ t.test("a device is removed a day after its logout, unless it received a new tok
   t.ok(await store.isBanned("a"), "the ban stays");
 });
 
-t.test("the space of expired messages is reused", async (t) => {
+t.test("the disk space of expired messages is reused", async (t) => {
   const { path, time, store: opening } = setUp(t);
   const store = await opening;
   const payload = new Uint8Array(2000);
@@ -117,7 +117,7 @@ t.test("messages older than the retention time are removed from every channel", 
 });
 
 t.test(
-  "messages over the limit of a channel are removed with all their rows, and do not reappear after a crash",
+  "messages over `maxChannelMessages` are removed with all their rows, and do not reappear after a crash",
   async (t) => {
     const over = { maxChannelMessages: 4 };
     const { path, time, store: opening } = setUp(t, over);
@@ -143,7 +143,7 @@ t.test(
 );
 
 t.test(
-  "a sweep examines a channel when its newest seq passes a multiple of a tenth of the limit, and again after a failed sweep",
+  "a channel is swept when its newest seq passes a multiple of `maxChannelMessages` / 10, and again after a failed sweep",
   async (t) => {
     const { fail, databaseWrites } = brittleDatabase();
     const over = { maxChannelMessages: 100, databaseWrites };
@@ -242,7 +242,7 @@ t.test(
 );
 
 t.test(
-  "a row that cannot be read is removed once a newer row is past the retention time",
+  "a row that cannot be read is removed when a newer row is past the retention time",
   async (t) => {
     const over = { retentionS: 60, onError() {} };
     const { path, time, store: opening } = setUp(t, over);
@@ -367,7 +367,7 @@ t.test("expired access tokens are removed", async (t) => {
   t.equal(await store.accessTokenOwner(hash(2)), "admin");
 });
 
-t.test("logins survive a restart and are removed after their lifetime", async (t) => {
+t.test("records of logins survive a restart and are removed after their lifetime", async (t) => {
   const { path, time, store: opening } = setUp(t);
   const store = await opening;
   const claim = { label: "l" };

@@ -45,7 +45,7 @@ async function callsOf<const Names extends readonly string[]>(redis: RedisServer
 const UNHURRIED = { timeoutMs: 60_000 };
 
 t.test(
-  "messages sent to a group in one event-loop turn are stored in a few calls, each with one publication",
+  "100 messages sent to a group in one event-loop turn are stored in four calls to Redis, each with one publication",
   async (t) => {
     const own = await startRedis(t);
     const node = await openStore(t, own.url);
@@ -82,7 +82,7 @@ t.test(
 );
 
 t.test(
-  "a call that appends to many channels reserves its message ids with at most two SETs",
+  "a call that appends messages to 32 channels reserves their ids with at most two `SET` commands",
   async (t) => {
     const own = await startRedis(t, LOG_ALL);
     const client = own.client();
@@ -121,7 +121,7 @@ t.test(
 );
 
 t.test(
-  "a message that fails uses no seq and does not affect the other messages of its call",
+  "a message that cannot be stored uses no seq and does not affect the messages in the same call to Redis",
   async (t) => {
     const node = await openStore(t, server.url);
     const { store, link } = node;

@@ -80,18 +80,21 @@ t.test("channels and members work on a single Redis server", async (t) => {
   });
 });
 
-t.test("every call is rejected as unavailable while Redis is down", async (t) => {
-  const server = await startRedis(t);
-  const { store, link } = await startControl(t, server.url);
-  await store.createChannel(group("g"), ["a"]);
-  await server.stop("SIGKILL");
-  for (const [name, call] of Object.entries(CALLS))
-    t.equal(await codeOf(call(store)), "unavailable", name);
-  const isBack = new Promise<void>((resolve) => link.onChange((isUp) => isUp && resolve()));
-  await server.restart();
-  await isBack;
-  t.equal(await store.channel(group("g")), undefined, "the restarted server saved no data");
-});
+t.test(
+  "every call on channels and members is rejected as unavailable while Redis is down",
+  async (t) => {
+    const server = await startRedis(t);
+    const { store, link } = await startControl(t, server.url);
+    await store.createChannel(group("g"), ["a"]);
+    await server.stop("SIGKILL");
+    for (const [name, call] of Object.entries(CALLS))
+      t.equal(await codeOf(call(store)), "unavailable", name);
+    const isBack = new Promise<void>((resolve) => link.onChange((isUp) => isUp && resolve()));
+    await server.restart();
+    await isBack;
+    t.equal(await store.channel(group("g")), undefined, "the restarted server saved no data");
+  },
+);
 
 const CALLS: Readonly<Record<string, (store: ControlStore) => Promise<unknown>>> = {
   channel: (store) => store.channel(group("g")),
@@ -341,7 +344,7 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
   );
 
   t.test(
-    "the next addition of members completes an interrupted cleanup, whose keys expire after a day",
+    "the next addition of members completes an interrupted cleanup, whose list expires after a day",
     async (t) => {
       const { store, link, keys } = await startControl(t, server.url);
       const replaced = keys.channel("replaced", "2:g");

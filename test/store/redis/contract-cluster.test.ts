@@ -19,7 +19,7 @@ storeContract(t, redisDriver("Redis Cluster", url));
 logContract(t, redisLogDriver("Redis Cluster", url));
 
 t.test(
-  "an event that a node left in the outbox is moved to the feed when another node checks its user",
+  "an event left in a user's outbox is moved to the feed when a node checks whether the user is online",
   async (t) => {
     const { store, link } = await openStore(t, url);
     await store.switchFeed(true);
@@ -93,7 +93,7 @@ t.test(
 );
 
 t.test(
-  "the events that confirming a session writes are in the feed when `confirmSessions` returns",
+  "the events that `confirmSessions` writes are in the feed when the call returns",
   async (t) => {
     const { store, link } = await openStore(t, url);
     const login = await store.login(ann("s1"), "n1:alive");
@@ -134,7 +134,7 @@ t.test("a user whom a node is logging in stays in the list of online users to ch
 });
 
 t.test(
-  "the expiry of a retried command is in the feed, even if the first node died before it added the inbox to the list of inboxes to check",
+  "the expiry event of a retried command is in the feed, even if the first attempt did not list the inbox as one to check",
   async (t) => {
     const { store, link, time } = await openStore(t, url);
     await store.switchFeed(true);
@@ -217,7 +217,7 @@ t.test("each call that removes expired commands moves their events to the feed",
 });
 
 t.test(
-  "the expiry of a command is in the feed even if the command was sent while the feed was off",
+  "a command sent while the feed was off gets an expiry event if its inbox received another command while the feed was on",
   async (t) => {
     const { store, time } = await openStore(t, url);
     const early = await store.appendCommand(commandOf({ recipients: ["ann"], expireS: 10 }));

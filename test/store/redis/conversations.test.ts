@@ -52,7 +52,7 @@ t.test("conversations work on a single Redis server", async (t) => {
 });
 
 async function counting(t: Test, url: string): Promise<void> {
-  t.test("many expired messages are skipped by several short scripts", async (t) => {
+  t.test("2,100 expired messages are skipped by three script calls", async (t) => {
     const { store, time, link } = await openAtTime(t, url);
     await store.createChannel(group("g"), ["alice", "bob"]);
     const send = (count: number, expireS: number) =>
@@ -83,7 +83,7 @@ async function counting(t: Test, url: string): Promise<void> {
     t.equal(await scriptCalls(() => store.conversation("bob", G)), 1);
   });
 
-  t.test("conversations accept ids in any writing system and content of any size", async (t) => {
+  t.test("conversations accept ids in any writing system and a payload of 64 KiB", async (t) => {
     const { store } = await openAtTime(t, url);
     const [uid, peer] = ["群".repeat(128), "{a}:b\u{1F600}{c5}"];
     const clientMsgNo = "é".repeat(128);
@@ -101,7 +101,7 @@ async function counting(t: Test, url: string): Promise<void> {
 async function lists(t: Test, url: string): Promise<void> {
   const COUNT = 300;
 
-  t.test("a long list of conversations is complete and transfers no message content", async (t) => {
+  t.test("a list of 300 conversations is complete and transfers no message content", async (t) => {
     const { store, link } = await openAtTime(t, url);
     const payload = new Uint8Array(10_000);
     const ids = Array.from({ length: COUNT }, (_, at) => `peer-${at}`);
@@ -186,7 +186,7 @@ async function costs(t: Test, server: RedisServer): Promise<void> {
 
 async function peers(t: Test, url: string): Promise<void> {
   t.test(
-    "an empty channel is removed from the peer indexes of its users until the next message",
+    "an empty personal channel is removed from a user's peer index until the next message",
     async (t) => {
       const { store, keys, link, time, problems } = await openAtTime(t, url);
       const index = () => link.call("zcard", keys.user("peers", "bob"));
@@ -207,7 +207,7 @@ async function peers(t: Test, url: string): Promise<void> {
   );
 
   t.test(
-    "an import that could not add a personal channel to its users' lists stores no message of that channel",
+    "an import that could not add a personal channel to its users' peer indexes stores no message of that channel",
     async (t) => {
       const { store, link } = await openStore(t, url);
       const channel = personalChannel("bob");
@@ -227,7 +227,7 @@ async function peers(t: Test, url: string): Promise<void> {
     },
   );
 
-  t.test("a peer stays in the index if a message arrives while the list is read", async (t) => {
+  t.test("a peer stays in a user's peer index if a message arrives during a read", async (t) => {
     let onRead = async () => {};
     const { store, keys, link, time, problems } = await openAtTime(t, url);
     const head = keys.channel("head", "1:alice@bob");
@@ -258,7 +258,7 @@ async function peers(t: Test, url: string): Promise<void> {
   });
 
   t.test(
-    "personalChannelsSince returns the channels that received a message at or after a time",
+    "`personalChannelsSince` returns the personal channels with a message at or after a time",
     async (t) => {
       const { store, time } = await openAtTime(t, url);
       for (const fromUid of ["zoe", "alice", "bob"]) {

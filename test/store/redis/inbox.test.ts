@@ -103,7 +103,7 @@ function bounds(t: Test, start: Start): void {
     t.ok(ttls.ids > HOUR_MS && ttls.ids <= HOUR_MS + 60_000);
   });
 
-  t.test("an inbox stores the ids of commands to many users for an hour", async (t) => {
+  t.test("an inbox stores the ids of commands with many recipients for an hour", async (t) => {
     const bench = await start(t);
     const { inbox, link, time } = bench;
     for (let i = 0; i < 96; i++) {

@@ -36,7 +36,7 @@ t.test("passwords and access tokens are stored on a single Redis server", async 
     t.equal(await store.accessTokenOwner(hash), undefined);
   });
 
-  t.test("a password of a newer format is rejected", async (t) => {
+  t.test("a call is rejected if the stored password has a newer format", async (t) => {
     const { store, keys } = await startControl(t, server.url);
     const client = server.client();
     await client.hset(keys.shared("managers"), "admin", "2\nhash");
@@ -44,7 +44,7 @@ t.test("passwords and access tokens are stored on a single Redis server", async 
     t.equal(await codeOf(put), "internal");
   });
 
-  t.test("calls after `close` are rejected with `unavailable`", async (t) => {
+  t.test("`accessTokenOwner` is rejected with `unavailable` after `close`", async (t) => {
     const { store } = await startControl(t, server.url);
     await store.close();
     const owner = store.accessTokenOwner(new Uint8Array(32));

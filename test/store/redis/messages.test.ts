@@ -97,7 +97,7 @@ t.test("scripts that a server lost are loaded again", async (t) => {
   t.equal((await store.append(draftOf())).messageSeq, 2);
 });
 
-t.test("a record does not store a clientMsgNo that is derived from the message id", async (t) => {
+t.test("a message record does not store a clientMsgNo derived from the message id", async (t) => {
   const { store, link } = await openStore(t, server.url);
   const channel = { id: "numbers", type: 2 } as const;
   const sizeOf = async (clientMsgNo: string) => {
@@ -137,7 +137,7 @@ t.test("a dedupe record without the hash of a payload matches every payload", as
   t.same(await store.append(other), { ...first, duplicate: true });
 });
 
-t.test("a dedupe record of a newer format is rejected", async (t) => {
+t.test("a retry is rejected if its dedupe record has a newer format", async (t) => {
   const { store, link } = await openStore(t, server.url);
   await store.append(retryOf("n"));
   const dedupe = link.keys.channel("dedupe", "2:g", "alice\nn");

@@ -105,7 +105,7 @@ t.test("an append to a log is rejected while the slot of the log moves", async (
   t.same(await appendsOf(store, name), [["a"], ["b"]]);
 });
 
-t.test("messages of one call are all rejected while their slot moves", async (t) => {
+t.test("messages in one call to Redis are all rejected while their slot moves", async (t) => {
   const { store, link } = await openStore(t, servers.url);
   const group = (id: string, over: Partial<MessageDraft> = {}) =>
     draftOf({ channel: { id, type: 2 }, ...over });

@@ -68,7 +68,7 @@ t.test("a channel whose sweep fails does not prevent the sweep of other channels
   await t.rejects(node.store.sweep(), "the failed channel is tried again");
 });
 
-t.test("an event written during a trim does not cause the trim to remove events", async (t) => {
+t.test("an event written during a trim of the event feed causes no removal", async (t) => {
   const node = await openStore(t, server.url);
   const { store } = node;
   await store.switchFeed(true);
@@ -91,7 +91,7 @@ t.test("a node whose clock is an hour ahead runs no periodic sweeps", async (t) 
 });
 
 t.test(
-  "a sweep removes messages older than the retention time, and streams with all their keys",
+  "a sweep removes messages older than the retention time, and ended streams with all their keys",
   async (t) => {
     const limits = { retentionS: 100 };
     const node = await openStore(t, server.url, { limits });
@@ -169,7 +169,7 @@ t.test("a sweep removes messages above maxChannelMessages and their expiry entri
 });
 
 t.test(
-  "a sweep trims a channel when its newest seq passes a multiple of a tenth of maxChannelMessages, or else after a day",
+  "a channel is swept when its newest seq passes a multiple of `maxChannelMessages` / 10, and after a day at the latest",
   async (t) => {
     const limits = { maxChannelMessages: 100 };
     const node = await openStore(t, server.url, { limits });
@@ -185,7 +185,7 @@ t.test(
   },
 );
 
-t.test("a maxChannelMessages limit that is set later applies to all channels", async (t) => {
+t.test("a maxChannelMessages set later also applies to messages stored earlier", async (t) => {
   const before = await openStore(t, server.url, {
     limits: { retentionS: 10_000_000 },
   });

@@ -64,7 +64,7 @@ const enterAll = (node: StoreNode, count: number) =>
 const redis = await startRedis(t);
 const raw = redis.client();
 
-t.test("sessions of many users are confirmed in a few calls", async (t) => {
+t.test("the sessions of 500 users are confirmed in ten calls to Redis", async (t) => {
   const node = await openStore(t, redis.url);
   const all = await enterAll(node, 500);
   await raw.call("CONFIG", "RESETSTAT");
@@ -73,7 +73,7 @@ t.test("sessions of many users are confirmed in a few calls", async (t) => {
   t.same(new Set(results.map(({ kind }) => kind)), new Set(["confirmed"]));
 });
 
-t.test("sessions of many users are read in a few calls", async (t) => {
+t.test("the sessions of 500 users are read in ten calls to Redis", async (t) => {
   const node = await openStore(t, redis.url);
   const all = await enterAll(node, 490);
   await raw.call("CONFIG", "RESETSTAT");
@@ -137,7 +137,7 @@ t.test("a full Redis Cluster accepts logouts and kicks, and confirms sessions", 
   );
 });
 
-t.test("a session whose events cannot be written does not affect other sessions", async (t) => {
+t.test("other sessions are confirmed if the events of one session cannot be written", async (t) => {
   const node = await openStore(t, redis.url);
   const { store, link } = node;
   await store.switchFeed(true);
@@ -225,7 +225,7 @@ t.test(
   },
 );
 
-t.test("a session that cannot be decoded does not affect other sessions", async (t) => {
+t.test("other sessions are confirmed if one session cannot be decoded", async (t) => {
   const node = await openStore(t, redis.url);
   const { keys } = node.link;
   const all = await enterAll(node, 3);
@@ -334,7 +334,7 @@ t.test(
   },
 );
 
-t.test("exactly one event is written for a kick that a fail-over undoes", async (t) => {
+t.test("exactly one `session.kicked` is written for a kick that a fail-over undoes", async (t) => {
   const servers = await startRedisCluster(t, { replicas: true });
   const node = await openStore(t, servers.url, { settings: { minReplicas: 1, timeoutMs: 2000 } });
   const { store, link } = node;

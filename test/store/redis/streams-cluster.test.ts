@@ -77,7 +77,7 @@ const until = async (holds: () => Promise<boolean> | boolean) => {
 };
 const typesIn = (fixture: StoreFixture) => channelEventsOf(fixture).map(({ type }) => type);
 
-t.test("both users receive a personal stream in order", async (t) => {
+t.test("both users receive the events of a personal stream in order", async (t) => {
   const { alice, bob, indexedStreams, peers, active } = await startPair(t);
   const { start, content, end } = producer(alice, TO_BOB);
   const steps = await Promise.all([
@@ -107,7 +107,7 @@ t.test("both users receive a personal stream in order", async (t) => {
   t.same(await indexedStreams("bob"), "");
 });
 
-t.test("a forced start first publishes the end of the active stream", async (t) => {
+t.test("a start with `force` is published after the end of the active stream", async (t) => {
   const { alice, bob, active } = await startPair(t);
   const { start } = producer(alice, TO_BOB);
   await start();
@@ -135,7 +135,7 @@ t.test("a producer's retry delivers an event that was not published", async (t) 
   t.match(channelEventsOf(bob)[2], { eventId: "e2" }, "no event arrived twice");
 });
 
-t.test("a producer's retry delivers a start that was not published", async (t) => {
+t.test("a producer's retry delivers a stream start that was not published", async (t) => {
   const { alice, bob, steps, peers } = await startPair(t);
   const { start, content, end } = producer(alice, TO_BOB);
   const startEvent = eventOf(STREAM_START, "meta", { ...TO_BOB, eventId: "e0" });
@@ -184,7 +184,7 @@ t.test("a sweep delivers the unpublished end of a stream", async (t) => {
   await until(async () => (await active()).length === 0);
 });
 
-t.test("silent streams in all slots end exactly once", async (t) => {
+t.test("41 silent streams in different channels each end exactly once", async (t) => {
   const { alice, bob } = await startPair(t);
   const { start } = producer(alice);
   await start("", TO_BOB);

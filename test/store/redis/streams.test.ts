@@ -61,7 +61,7 @@ async function startNode(t: Test, options: Pick<NodeOptions, "limits"> = {}) {
 const placeOf = (event: ClusterEvent) =>
   event.kind === "event" ? [event.event.stream?.index, event.event.data] : event.kind;
 
-t.test("events of several nodes arrive in the same order at every node", async (t) => {
+t.test("stream events posted on three nodes arrive in the same order at every node", async (t) => {
   const { fixtures } = await startNodes(t, 3);
   const [first, second, third] = fixtures.map((fixture) => producer(fixture));
   await first?.start();
@@ -392,7 +392,7 @@ t.test("an event that cannot be written is not published", async (t) => {
   t.same(published, ["", "1", "named", "2"]);
 });
 
-t.test("an event whose publication Redis refuses is stored, and the call succeeds", async (t) => {
+t.test("`streamEvent` succeeds and stores an event if Redis refuses its publication", async (t) => {
   const server = await startRedis(t);
   const { store } = await openStore(t, server.url);
   const { start, content } = producer({ store } as unknown as StoreFixture);

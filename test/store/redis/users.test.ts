@@ -11,7 +11,7 @@ import { openStore } from "./one-store.ts";
 
 t.test("devices are stored on a single Redis server", async (t) => {
   const server = await startRedis(t);
-  t.test("a device of a newer format is rejected", async (t) => {
+  t.test("a read of a device in a newer format is rejected", async (t) => {
     const { store, keys } = await startControl(t, server.url);
     const client = server.client();
     await client.hset(keys.user("devices", "a"), "0", Buffer.from([3, 0, 1]));
@@ -62,7 +62,7 @@ t.test("devices are stored on a single Redis server", async (t) => {
     t.ok(leftS > days(30) && leftS <= days(30) + 2 * 60, `${leftS} s`);
   });
 
-  t.test("calls after `close` are rejected with `unavailable`", async (t) => {
+  t.test("calls on devices after `close` are rejected with `unavailable`", async (t) => {
     const { store } = await startControl(t, server.url);
     await store.close();
     const device = { uid: "a", flag: 0, level: 0 } as const;
