@@ -5,7 +5,7 @@ import { t } from "../support/suite.ts";
 import { bodyText, get, post, serve } from "./http-calls.ts";
 import { HOST, IS_PORTABLE, RawClient, text, until } from "./support.ts";
 
-t.test("each reply on a kept connection has its own headers", async (t) => {
+t.test("each reply on a persistent connection has its own headers", async (t) => {
   const shared = { "x-one": "1", "x-two": "2" };
   const replies: readonly HttpReply[] = [
     { status: 200, headers: shared, body: "" },
@@ -88,7 +88,7 @@ t.test("an asynchronous reply is sent when its promise resolves", async (t) => {
   t.match(await call("/later"), { status: 202, body: "later" });
 });
 
-t.test("a binary body and an empty reply are sent unchanged", async (t) => {
+t.test("a binary body and an empty body are sent unchanged", async (t) => {
   const { call } = await serve(t, [
     get("/bytes", () => ({ status: 200, body: Buffer.from("ünï") })),
     get("/nothing", () => ({ status: 204, body: "" })),

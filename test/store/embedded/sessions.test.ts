@@ -96,7 +96,7 @@ t.test("a failed database write does not prevent a main device from reconnecting
   t.match(await sessionsOf(store, "u"), [{ sessionId: "s2" }]);
 });
 
-t.test("a main session can be ended on a full disk", async (t) => {
+t.test("a main device's session can be ended while the disk is full", async (t) => {
   const disk = await mountSmallDisk(t, 32);
   const path = join(disk.hostPath, "store");
   const { directory, store, events } = await startSingleNode(t, { onError() {} }, path);

@@ -144,7 +144,7 @@ async function clear(path: string, names: readonly string[]): Promise<void> {
 }
 
 t.test(
-  "a stream that many checkpoints have written is read in order, and is stored in one log when it ends",
+  "a stream that 30 checkpoints have written is read in order, and is stored in one log when it ends",
   async (t) => {
     const path = testFolder(t);
     const store = await openStore(t, path, OPTIONS);
@@ -181,7 +181,7 @@ async function countIn(t: Test, path: string, name: string): Promise<number> {
 }
 
 t.test(
-  "if a power loss undoes the removal of a stream whose name was reused, the old stream leaves no log",
+  "a power loss that undoes the removal of a stream does not affect a new stream of the same name",
   async (t) => {
     const path = testFolder(t);
     const time = { nowMs: NOW_MS };
@@ -214,7 +214,7 @@ t.test(
   },
 );
 
-t.test("a database that is ahead of the WAL keeps its streams", async (t) => {
+t.test("streams survive a power loss that leaves the database ahead of the WAL", async (t) => {
   const path = testFolder(t);
   const store = await openStore(t, path, OPTIONS);
   for (const act of CHANGES) await act(store);

@@ -407,7 +407,7 @@ t.test(
 );
 
 t.test(
-  "later messages of a connection are rejected after one of its messages waited too long",
+  "later messages of a connection are rejected if an earlier message waited longer than the time-out",
   async (t) => {
     const timeoutMs = 1000; // shorter than the time for which the clock of Redis counts as known
     const node = await openStore(t, server.url, { settings: { timeoutMs } });

@@ -39,7 +39,7 @@ t.test("conversations work on a single Redis server", async (t) => {
   t.test("unread counts and the newest message are correct", (t) => counting(t, server.url));
   t.test("lists of conversations are complete", (t) => lists(t, server.url));
   t.test(
-    "the cost of a page of conversations hardly grows with the number of the user's groups",
+    "a page of conversations costs at most two Redis commands per further group of the user",
     (t) => costs(t, server),
   );
   t.test(

@@ -31,7 +31,7 @@ t.test("a read of 1,500 messages is complete in both directions", async (t) => {
   t.same(await read({ ...inner, reverse: true }), [upTo(1300).slice(10).reverse(), false]);
 });
 
-t.test("a read of large messages ends only at maxBytes", async (t) => {
+t.test("a read of large messages returns every message up to `maxBytes`", async (t) => {
   const node = await openStore(t, server.url);
   const payload = new Uint8Array(60_000);
   await send(node, 50, { payload });

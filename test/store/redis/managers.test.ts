@@ -36,7 +36,7 @@ t.test("passwords and access tokens are stored on a single Redis server", async 
     t.equal(await store.accessTokenOwner(hash), undefined);
   });
 
-  t.test("a call is rejected if the stored password has a newer format", async (t) => {
+  t.test("`putPasswordOnce` is rejected if the stored password has a newer format", async (t) => {
     const { store, keys } = await startControl(t, server.url);
     const client = server.client();
     await client.hset(keys.shared("managers"), "admin", "2\nhash");
