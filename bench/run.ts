@@ -86,7 +86,7 @@ bench/results/<time>/ with results.json, results.csv, picture.svg, report.md and
                     server receives fewer messages
   --rate R          messages per second, regardless of the server: an open loop, in which latencies
                     count from the scheduled time
-  --connections N   connections of the scenarios post and send (default: 64)
+  --connections N   connections in the scenarios \`post\` and \`send\` (default: 64)
   --clients N       clients of the scenarios connect, resume and late (default: 2000)
   --format F        wire format of Jindou's clients: native or jsonrpc
   --nodes N         Jindou nodes on one Redis, instead of one with the embedded store. Clients and
@@ -105,8 +105,8 @@ Single benchmarks (all: more than 25 minutes):
 ${BENCHMARKS.map(({ name, question }) => `  ${name.padEnd(14)} ${question}`).join("\n")}
   --rounds N        number of measurements of each value; more rounds make the medians more stable
   --seconds S       length of each measurement
-  --sessions N      number of sessions in connections, reconnects and redis-restart, and at most
-                    this number in connects (default: 10,000)
+  --sessions N      number of sessions in the benchmarks connections, reconnects and redis-restart,
+                    and maximum number in the benchmark connects (default: 10,000)
   --against <ref>   compare with the build of another commit instead of the raw server
   --portable        measure the portable transport, compared with uWebSockets.js
   --profile         also print where our JavaScript thread spends its time

@@ -65,7 +65,7 @@ function reportOther(
     if (printed === undefined) print("Another process is migrating the data. Waiting for it.");
     if (lastErr !== undefined && lastErr !== printed)
       print(
-        `The last attempt of the other process failed: ${lastErr}. Waiting for its next attempt.`,
+        `Waiting for the next attempt of the other process. Its last attempt failed: ${lastErr}`,
       );
     printed = lastErr ?? "";
     if (step !== "") progress.show({ step, done, total });

@@ -16,7 +16,7 @@ interface Processes {
   readonly redis: Redis | undefined;
 }
 
-/** Runs `run`, which makes `calls` calls. Returns the processor time of one call. */
+/** Runs `run`, which makes `calls` calls. Returns the average processor time per call, in ms. */
 export async function costOf(
   { server, redis }: Processes,
   calls: number,

@@ -7,7 +7,7 @@ import { Semaphore } from "../lib/semaphore.ts";
 import { TimeSlice, Turns } from "../lib/time-slice.ts";
 import type { HttpRequest } from "../transport/types.ts";
 
-/** Maximum number of pages that are read at once. Each page may contain 8 MiB of payloads. */
+/** Maximum number of pages that are read at once. A page contains up to 8 MiB of payloads. */
 const PAGES_AT_ONCE = 2;
 /** Maximum number of calls that wait for their turn to read a page. */
 const MAX_WAITING = 500;

@@ -81,7 +81,7 @@ export const apiOptions = Type.Object(
       maximum: 17_179_869_184,
       unit: "bytes",
       description:
-        "Maximum memory for the partially received bodies of all calls together. A call whose body does not fit is rejected with 503. On the portable transport, partially received heads count too. If `client.listen` has its own address, its calls have their own limit in addition: a quarter of this value, but at least `api.maxBodyBytes`.",
+        "Maximum memory for the partially received bodies of all calls together. A call whose body does not fit is rejected with 503. On the portable transport, partially received heads count too. If `client.listen` has its own address, calls to that address do not count towards this limit. They have a separate limit: a quarter of this value, but at least `api.maxBodyBytes`.",
     }),
     maxSubscribersPerCall: Type.Integer({
       default: 10_000,

@@ -479,7 +479,7 @@ export const configBody = Type.Object(
 export const indexBody = Type.Object(
   {
     service: text("Name of the product"),
-    message: text("Purpose of this address, and the address to which clients connect"),
+    message: text("Purpose of this listener, and the port or address to which clients connect"),
     openapi: text("Path of the OpenAPI document"),
   },
   {
@@ -846,7 +846,7 @@ const ADDRESS_EXAMPLE = {
 
 export const routeBody = Type.Object(addresses, {
   title: "Route",
-  description: "Addresses to which a client should connect. They may belong to two nodes",
+  description: "Addresses to which a client should connect. They may belong to different nodes",
   examples: [ADDRESS_EXAMPLE],
 });
 

@@ -1469,7 +1469,7 @@ export type Node = {
   readonly draining: Flag;
 };
 
-/** Addresses to which a client should connect. They may belong to two nodes */
+/** Addresses to which a client should connect. They may belong to different nodes */
 export type Route = {
   /** Address (host:port) for WKProto over TCP; empty if none is configured */
   readonly tcp_addr: string;

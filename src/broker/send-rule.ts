@@ -1,6 +1,6 @@
 // Checks, with facts from the store, whether a user may send commands, send client events or cancel
-// streams. Plain messages and stream events are not checked here, because the store applies
-// `permissions.ts` in the step that appends them.
+// streams. For plain messages and stream events, the store applies `permissions.ts` in the step
+// that appends them. Plain messages are also checked here before a send hook is called.
 
 import { KeyedSequencer } from "../lib/keyed-sequencer.ts";
 import { andThen, type MaybePromise } from "../lib/maybe-promise.ts";

@@ -130,7 +130,7 @@ function reportLines(report: Report, comparesAll: boolean): readonly string[] {
         ]),
     isClosed
       ? "The import is closed. The node serves clients."
-      : "The import is open. Run the command with --close when the clients of the old server are stopped.",
+      : "The import is open. Stop the clients of the old server, then run the command again with --close.",
   ];
 }
 

@@ -1,5 +1,5 @@
-// One table with the arguments and the help of the commands that call a running server. Contains
-// only pure functions.
+// Table of the arguments and the help of the commands that call a running server, and the functions
+// that read it. All functions are pure.
 
 import { parseArgs } from "node:util";
 import type { ClientCommand } from "../config/help.ts";
@@ -52,7 +52,7 @@ const USAGES: Readonly<Record<ClientCommand, Usage>> = {
     arguments: "--from=<uid> (--to=<uid> | --group=<id>) [text]",
     maxWords: 1,
     about:
-      "Sends a text message in a user's name. Without a text, or if it is -, the text is read from\nstandard input. The command returns when the message is durable.",
+      "Sends a text message on behalf of a user. If the text is absent or is -, it is read from\nstandard input. The command returns when the message is durable.",
     flags: {
       from: { value: "<uid>", text: "the sender" },
       to: { value: "<uid>", text: "the receiver of a personal message" },

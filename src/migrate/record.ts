@@ -221,7 +221,7 @@ async function assertEmpty(link: RedisLink): Promise<void> {
 function liveNodeError(link: Pick<Link, "keys">, incarnation: string): BrokerError {
   const node = JSON.stringify(incarnation.replace(/:[^:]*$/, ""));
   return new BrokerError("internal", {
-    message: `The node ${node} is running on this Redis. Stop all nodes before data is migrated into it, or choose a redis.prefix other than ${link.keys.prefix}`,
+    message: `The node ${node} uses this Redis. Stop all nodes before you migrate data to this Redis, or choose a redis.prefix other than ${link.keys.prefix}`,
   });
 }
 

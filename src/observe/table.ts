@@ -373,7 +373,7 @@ export const METRICS = {
   ),
   clusterRepairs: counter(
     "cluster_repairs_total",
-    "Times that a channel was read from Redis because a publication was lost or arrived out of order",
+    "Number of times a channel was read from Redis because a publication was lost or arrived out of order",
   ),
   clusterRejected: counter(
     "cluster_frames_rejected_total",

@@ -46,7 +46,7 @@ export class EventFeedKeeper {
     if (feed !== "store" && isOn === undefined) await store.switchFeed(feed === "on");
     else if (feed !== "store" && isOn !== (feed === "on"))
       throw new StartError(
-        `The store's event feed is ${isOn ? "on" : "off"}, but events.feed is ${feed}. Set events.feed to store, start the node and run jindou events ${feed}, or set events.feed to ${isOn ? "on" : "off"}`,
+        `The store's event feed is ${isOn ? "on" : "off"}, but events.feed is ${feed}. To change the store, set events.feed = store, start the node and run \`jindou events ${feed}\`. To keep the store as it is, set events.feed = ${isOn ? "on" : "off"}`,
       );
     void this.#trim(); // the start must not wait, because a removal can take minutes
     this.#timer = setInterval(() => void this.#trim(), TRIM_INTERVAL_MS).unref();

@@ -103,7 +103,7 @@ interface StoredState extends PartitionState {
 class LeaseLost extends Error {}
 
 /**
- * Thrown before a request if the runner has stopped or its lease may have expired. Also thrown
+ * Thrown before a request if the runner is stopping or its lease may have expired. Also thrown
  * after a request that was not accepted if the runner has stopped. The result of that request is
  * not recorded.
  */
@@ -261,7 +261,7 @@ export class Runner {
     await Promise.all([...this.#lanes.values()].map(({ done }) => done));
   }
 
-  /** Stores the positions of lanes that have skipped events. */
+  /** Stores the states of all lanes that have changed since they were last stored. */
   async flush(): Promise<void> {
     const lanes = [...this.#lanes.values()];
     await Promise.all(lanes.map(({ lane }) => this.#guarded(() => lane.flushAll())));
@@ -486,8 +486,8 @@ export class Runner {
   }
 
   /**
-   * Waits for `ms` milliseconds. If the last turn has read the partition and the lane may form
-   * another batch, a new event ends the wait, unless the endpoint is paused.
+   * Waits for `ms` milliseconds. A new event in the partition ends the wait early if the last turn
+   * has read the partition, the lane may form another batch, and the endpoint is not paused.
    */
   async #pause(
     lane: Lane,

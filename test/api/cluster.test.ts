@@ -37,29 +37,26 @@ t.test(
   },
 );
 
-t.test(
-  "GET /route returns the addresses of the node to which a client should connect",
-  async (t) => {
-    const api = await startApi();
-    const noAddresses = { tcp_addr: "", ws_addr: "", wss_addr: "" };
-    for (const [clientAddress, expected] of [
-      ["chat.example:5200", { ws_addr: "ws://chat.example:5200" }],
-      ["ws://chat.example/x", { ws_addr: "ws://chat.example/x" }],
-      ["wss://chat.example:5200", { wss_addr: "wss://chat.example:5200" }],
-      ["", {}],
-    ] as const) {
-      api.nodes = [nodeOf("a", { clientAddress })];
-      const { status, json } = await inject(api, "GET /route?uid=u&intranet=1");
-      t.equal(status, 200);
-      t.same(json, { ...noAddresses, ...expected });
-    }
-    api.nodes = [nodeOf("a", { clientAddress: "", tcpAddress: "chat.example:5100" })];
-    const { json } = await inject(api, "GET /route?uid=u");
-    t.same(json, { ...noAddresses, tcp_addr: "chat.example:5100" });
-    t.equal((await inject(api, "GET /route")).status, 200, "uid is optional");
-    t.equal((await inject(api, "GET /route?uid=a%40b")).status, 400);
-  },
-);
+t.test("GET /route returns the addresses to which a client should connect", async (t) => {
+  const api = await startApi();
+  const noAddresses = { tcp_addr: "", ws_addr: "", wss_addr: "" };
+  for (const [clientAddress, expected] of [
+    ["chat.example:5200", { ws_addr: "ws://chat.example:5200" }],
+    ["ws://chat.example/x", { ws_addr: "ws://chat.example/x" }],
+    ["wss://chat.example:5200", { wss_addr: "wss://chat.example:5200" }],
+    ["", {}],
+  ] as const) {
+    api.nodes = [nodeOf("a", { clientAddress })];
+    const { status, json } = await inject(api, "GET /route?uid=u&intranet=1");
+    t.equal(status, 200);
+    t.same(json, { ...noAddresses, ...expected });
+  }
+  api.nodes = [nodeOf("a", { clientAddress: "", tcpAddress: "chat.example:5100" })];
+  const { json } = await inject(api, "GET /route?uid=u");
+  t.same(json, { ...noAddresses, tcp_addr: "chat.example:5100" });
+  t.equal((await inject(api, "GET /route")).status, 200, "uid is optional");
+  t.equal((await inject(api, "GET /route?uid=a%40b")).status, 400);
+});
 
 t.test(
   "GET /route chooses, for each kind of address, a node that has an address of that kind",

@@ -149,7 +149,7 @@ for (const format of FORMATS) {
     },
   );
 
-  t.test(`a client that uses ${name} can reconnect after its connection broke`, async (t) => {
+  t.test(`a client that uses ${name} can reconnect after its connection breaks`, async (t) => {
     const [ann, ben] = [world.name("ann"), world.name("ben")];
     const device = { deviceId: "phone" };
     const first = await joinFormat(t, world, format, ann, device);

@@ -128,7 +128,7 @@ t.test(
 
 // Covers [feature: Client sockets]
 t.test(
-  "the client port answers no API calls and the API port upgrades no sockets if the addresses differ",
+  "if the addresses differ, the client port rejects control-plane calls and the API port rejects socket upgrades",
   async (t) => {
     const world = await startWorld(t);
     const url = `http://127.0.0.1:${world.clientPort}/user/onlinestatus`;

@@ -365,7 +365,7 @@ t.test(
 );
 
 t.test(
-  "an event that ends a stream while a viewer cancels the stream is answered with the state of the stream",
+  "the reply to an event that ends a stream contains the stream's stored state, even if a viewer cancels the stream at the same time",
   async (t) => {
     for (let round = 0; round < 10; round++) {
       const stream = await newStream();

@@ -26,7 +26,7 @@ t.test(
 );
 
 t.test(
-  "a node with 256 running login attempts admits 256 more, one from each further network, and refuses all other attempts",
+  "a node with 256 running login attempts admits up to 256 more, one per network that has none running, and refuses all others",
   async (t) => {
     const gate = new LoginGate(new LocalThrottle(() => 0), {
       attempts: 1000,

@@ -311,7 +311,7 @@ t.test(
   },
 );
 
-t.test("closing the client rejects the readers of its open streams", async (t) => {
+t.test("closing the client rejects pending reads of its open streams", async (t) => {
   const fixture = await start(t);
   fixture.socket.push(snapshot(2));
   const stream = await firstStream(fixture);

@@ -75,7 +75,7 @@ t.test("a flag may have an empty value", async (t) => {
   t.same(parseCommandLine(["--node.id="]).flags, [{ name: "node.id", value: "" }]);
 });
 
-t.test("--help overrides other arguments, and --version selects the command version", async (t) => {
+t.test("--help overrides other arguments, and --version runs the `version` command", async (t) => {
   for (const argv of [["--help"], ["-h"], ["help"], ["start", "--help", "--x"]])
     t.equal(parseCommandLine(argv).command, "help", argv.join(" "));
   for (const argv of [["--version"], ["-V"]])

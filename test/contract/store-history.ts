@@ -50,7 +50,7 @@ export async function history(t: Test, createFixture: FixtureFactory): Promise<v
   );
 
   t.test(
-    "joinState returns the last seq up to which the caller and the store have the same messages",
+    "joinState returns the highest seq, at most the caller's, up to which no seq was reused for another message",
     async (t) => {
       const fixture = await createFixture(t);
       const ids = [0];

@@ -143,15 +143,18 @@ t.test(
   },
 );
 
-t.test("a command that waits for input and receives SIGTERM does not exit with 0", async (t) => {
-  const preload = `import { PassThrough } from "node:stream";
+t.test(
+  "a command that receives SIGTERM while it waits for input exits with a non-zero code",
+  async (t) => {
+    const preload = `import { PassThrough } from "node:stream";
     Object.defineProperty(process, "stdin", { value: new PassThrough() });
     setInterval(() => {}, 1000);`;
-  for (const prefix of CANNOT_UNSHARE === false ? [[], IN_NAMESPACE] : [[]]) {
-    const running = await startUntilHandled(t, ["hash-password"], { prefix, preload });
-    running.kill("SIGTERM");
-    const { code, stdout } = await running.exit;
-    t.not(code, 0);
-    t.equal(stdout, "");
-  }
-});
+    for (const prefix of CANNOT_UNSHARE === false ? [[], IN_NAMESPACE] : [[]]) {
+      const running = await startUntilHandled(t, ["hash-password"], { prefix, preload });
+      running.kill("SIGTERM");
+      const { code, stdout } = await running.exit;
+      t.not(code, 0);
+      t.equal(stdout, "");
+    }
+  },
+);

@@ -146,7 +146,7 @@ t.test("frames, rejected requests, closed connections and resumes are counted", 
 });
 
 t.test(
-  "messages are counted by channel type and source, and their durations are recorded",
+  "messages are counted by channel type and source, and the durations of sends are recorded",
   async (t) => {
     const metrics = createMetrics({ version: "1", nodeId: "n1" });
     metrics.gateway.sent(1, 3);

@@ -74,7 +74,7 @@ function statusOf(code: ErrorCode): number {
   return KEPT_STATUSES.has(status) ? status : 400;
 }
 
-/** Converts an error reply. Errors of HTTP itself, such as an unknown path, keep their status. */
+/** Converts an error reply. HTTP-level errors, such as an unknown path, keep their status. */
 function errorReplyOf({ status, headers = {}, body }: HttpReply): HttpReply {
   const { error, code } = JSON.parse(String(body)); // written by errors.ts
   if (code === "unauthorized") return { status, headers, body: "" };

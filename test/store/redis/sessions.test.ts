@@ -188,7 +188,7 @@ const lostKicks: Readonly<Record<string, (node: StoreNode) => Promise<unknown>>>
 
 for (const [reason, end] of Object.entries(lostKicks))
   t.test(
-    `exactly one end event is written for a session that Redis lost before it was ended as ${reason}`,
+    `exactly one end event is written for a session that Redis lost before the session ended with the reason ${reason}`,
     async (t) => {
       const node = await openStore(t, redis.url);
       const { store, link } = node;

@@ -282,8 +282,8 @@ interface Recents {
 }
 
 /**
- * Returns the number and the first seq of the newest messages that a user sees in each
- * conversation, by the channel's `<type>:<id>`.
+ * Reads up to `MAX_RECENTS` of the newest messages that a user sees in each conversation, and
+ * returns their number and their lowest seq, by the channel's `<type>:<id>`.
  */
 export async function recentsOf(
   source: Source,

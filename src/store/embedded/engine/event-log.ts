@@ -87,7 +87,7 @@ export class EventLog {
     return this.#switch;
   }
 
-  /** Puts the switch of the feed. Must be called inside `commit`, before `setOn`. */
+  /** Stores whether the feed is on. Must be called inside `commit`, before `setOn`. */
   putSwitch(isOn: boolean): void {
     void this.#tables.meta.put(SWITCH, [SWITCH_VERSION, isOn]);
   }

@@ -134,7 +134,7 @@ export class Wal {
       this.#owner.assertWasHeld();
     } catch (cause) {
       throw this.#markBroken(
-        "The ownership of the data folder could not be confirmed. Restart the broker.",
+        "Ownership of the data folder could not be confirmed. Restart the broker.",
         cause,
       );
     }

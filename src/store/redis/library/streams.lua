@@ -232,7 +232,7 @@ local function remember_end(ends, log, name, ended_ms)
   call('ZREMRANGEBYRANK', ends, 0, -1 - MAX_ENDS)
 end
 
--- Returns the message id counter and its bucket.
+-- Returns the key of the message id counter, and the counter's bucket.
 local function id_counter(base)
   if is_cluster then return base .. 'messageIds', tonumber(string.match(base, '{c(%d+)}:$')) end
   return string.gsub(base, '{c%d+}:$', '{all}:messageIds'), WHOLE_SERVER
