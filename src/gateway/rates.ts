@@ -244,7 +244,7 @@ export class ConnectionRate implements Rate {
     if (waitMs === 0 && user !== undefined) {
       waitMs = user.work.waitMs(nowMs);
       if (waitMs === 0) user.work.charge(cost);
-      else this.#own.refuse(cost);
+      else this.#own.countRefused(cost); // `take` has charged it
     }
     if (waitMs > 0) user?.refuse(nowMs, cost);
     return waitMs;

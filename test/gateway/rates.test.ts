@@ -41,6 +41,14 @@ t.test("a user's work budget is refilled by time, not by a reconnect", async (t)
   t.equal(again.frame(1, pass(5300)), 0);
 });
 
+t.test("work that only the user's budget refuses is charged once to its connection", async (t) => {
+  const { connect, pass } = createFixture();
+  connect("a").chargeUser(105);
+  const other = connect("a");
+  t.ok(other.take(60, pass(0)) > 0, "the user is in debt");
+  t.equal(other.take(1, pass(600)), 0, "the connection is not, so it may go on with the user");
+});
+
 t.test("the budgets of a user without sessions are kept until they are full", async (t) => {
   const { rates, connect, pass, leave } = createFixture();
   for (const uid of ["a", "b", "c"]) connect(uid).charge(50);
