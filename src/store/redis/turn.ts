@@ -9,6 +9,7 @@ import type { RedisLink } from "../../redis/link.ts";
 /** Limits of one call. A call with a single operation may be larger than `MAX_BYTES`. */
 const MAX_OPERATIONS = 32;
 const MAX_BYTES = 256 * 1024;
+/** Maximum number of calls in flight for one server (on a Redis Cluster: for one bucket). */
 const MAX_CALLS_IN_FLIGHT = 2;
 
 export interface Operation {

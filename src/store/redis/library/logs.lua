@@ -133,9 +133,9 @@ local function open_log(base, name)
   return last_log
 end
 
--- Forgets the state of a log after an operation on it failed. Keeps the state if earlier operations
--- changed it. The failed operation cannot have changed it, because an operation changes the state
--- as its last step.
+-- Forgets the state of a log after an operation on it failed, because the operation may have
+-- changed this state in part. Keeps the state if `change_log` was called, because `end_logs` must
+-- write it.
 local function forget_failed_log()
   if last_log and not last_log.is_changed then open_logs[last_log.head] = nil end
 end

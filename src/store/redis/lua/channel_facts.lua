@@ -1,7 +1,9 @@
 -- Reads the facts that decide whether a user may send to a channel. Read-only.
 --
--- KEYS   other_head   head of a second record in the same slot, absent if none is read
--- ARGV   any_members  1 to also report whether the channel has any members, else absent
+-- KEYS   head, permanent, temporary, denylist and allowlist of the channel
+--        other_head   head of a second record in the same slot, absent if none is read
+-- ARGV   uid          user who wants to send, '' if only the records are read
+--        any_members  1 to also report whether the channel has any members, else absent
 -- Reply  1  -1 if there is no record, else the bits of the record plus
 --             32 if the uid is a member
 --             64 if the uid is a member, or if `any_members` is present and the channel has any

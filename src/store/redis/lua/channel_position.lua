@@ -1,7 +1,8 @@
 -- Reads the state of a channel and finds a reader's delivered messages (marks) that are not in the
 -- channel. A fail-over may have lost such messages, and their seqs are or will be reused.
 --
--- KEYS   counter     message id counter
+-- KEYS   head, log and openStreams of the channel
+--        counter     message id counter
 -- ARGV   mark_count  number of marks, then for each mark, newest first
 --             seq     of the message; for a message that is not stored, the negated newest seq of
 --                     the channel at its publication

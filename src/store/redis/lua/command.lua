@@ -25,7 +25,7 @@
 -- Reply to a new command
 --   1  0
 --   2  messageId
---   3  number of copies that full inboxes dropped
+--   3  number of older copies that were dropped to make room
 --   4  first error, '' if no copy failed
 --   5  1 if a pending entry was written, else 0
 -- Reply to a command whose only recipient has no room for it

@@ -5,7 +5,7 @@
 --        inboxOrder, inboxIds
 -- ARGV   see `copy_of` in `inbox.lua`, then messageId
 --        then for each user: uid, topic, and bucket, see `user_feed.lua`
--- Reply  1  number of copies that full inboxes dropped
+-- Reply  1  number of older copies that were dropped to make room
 --        2  error of the first user whose copy failed, '' if no copy failed
 --        3  -1 if the node need not add the inbox to `inboxDue` of the bucket, which is always
 --           the case on a single server. Otherwise, the seq of the copy, 0 if an earlier call has

@@ -3,9 +3,11 @@
 --
 -- KEYS   commands       pending copies of the bucket
 --        command_sweep  Unix ms until which a node sweeps them
--- ARGV   ended_id       message id below which all copies have expired; older entries are removed
+-- ARGV   now            Unix ms
+--        ended_id       message id below which all copies have expired; older entries are removed
 --        from           first id, or '(' and the last id of the previous page
 --        to             last id
+--        max_entries    maximum number of entries in the page
 -- Reply  the reply of XRANGE
 local commands, command_sweep = KEYS[1], KEYS[2]
 local now, ended_id, from, to, max_entries = tonumber(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[5]

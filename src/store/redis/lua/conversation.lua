@@ -2,7 +2,8 @@
 -- requests a change, first changes the conversation. The state is never changed in large groups or
 -- in channels without messages.
 --
--- KEYS   counter      message id counter
+-- KEYS   HEAD, LOG, RED_DOTS, POSITIONS of the channel
+--        counter      message id counter
 --        JOIN_SEQS, PERMANENT, TEMPORARY of a group, else absent
 -- ARGV   see `conversation_state.lua`, then
 --        change_kind  read, unread or delete; '' for none; `look_on` to continue the search for the

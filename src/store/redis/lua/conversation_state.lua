@@ -145,7 +145,7 @@ end
 --   4  deletedSeq
 --   5  changedAtMs   time in the id of the newest shown message or of the user's last change,
 --                    whichever is later
---   6  0 if the log is empty
+--   6  0 if the log is empty, else a positive number
 --   7  seq at which the search for the newest shown message continues, 0 if it is complete
 --   8  1 in a large group, else 0
 -- `last` and `look_on` are the results of `newest`.

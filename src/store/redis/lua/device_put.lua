@@ -2,8 +2,10 @@
 -- time of the logout, and the end of all sessions of the device, including sessions without an
 -- entry.
 --
--- ARGV   token_hash    '' if the device has no token
+-- ARGV   flag, level   of the device
+--        token_hash    '' if the device has no token
 --        kept_ms       time for which logged-out devices are kept
+--        uid
 --        bucket        bucket of the user's events, see `user_feed.lua`
 --        event_ids     message id counter
 --        is_announced  1 if the user is listed in `online` of the bucket, else 0

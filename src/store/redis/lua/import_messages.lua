@@ -1,7 +1,8 @@
 -- Stores imported messages of one channel under their seqs, which must be in ascending order.
 -- Publishes nothing. The dedupe keys are not declared. They are in the slot of the head.
 --
--- KEYS   counter         message id counter
+-- KEYS   head, log, labels, due, expiry and redDots (see `ports.ts`)
+--        counter         message id counter
 -- ARGV   now             Unix ms
 --        bucket          of the counter, -1 on a single server
 --        head_seq        newest seq of the channel as the caller read it, 0 if there was no message

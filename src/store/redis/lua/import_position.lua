@@ -1,6 +1,7 @@
 -- Sets a user's imported read position in a channel.
 --
--- ARGV   read_seq     seq through which the user has read
+-- ARGV   uid
+--        read_seq     seq through which the user has read
 --        deleted_seq  seq through which the user has deleted
 -- Reply  1 if the position was set, 0 if the same position was already stored
 local head, positions = KEYS[1], KEYS[2]

@@ -187,10 +187,12 @@ local COPY_ARGS = 10 -- number of arguments of `copy_of`
 
 -- Returns a command's copy, which can be put into any number of inboxes. The parameters are the
 -- first arguments of the scripts that put copies. All are strings.
+--   now            Unix ms
 --   ends           Unix ms at which the copy expires
 --   ends_early     1 if it expires before older copies, else 0
 --   max_copies     maximum number of copies in an inbox
 --   payload_bytes  size of the payload
+--   record         record of the command
 --   origin         session that gets no push, '' if there is none
 --   sender         user who sent the command, '' if a backend sent it
 --   share          maximum number of copies that one sender may have in another user's inbox
@@ -277,8 +279,8 @@ end
 --   users  ARGV contains uid, topic and bucket of each user, from index `users.first` to
 --          `users.last`
 --   keys   index in KEYS of the first user's keys; each user has `step` keys
--- Returns the number of older copies that full inboxes dropped, the uids for which `put` failed,
--- and the first error, '' if `put` never failed.
+-- Returns the number of older copies that were dropped to make room, the uids for which `put`
+-- failed, and the first error, '' if `put` never failed.
 local function put_copies(put, id, copy, users, keys, step)
   local dropped, failed_uids, failure = 0, {}, ''
   for at = users.first, users.last, 3 do

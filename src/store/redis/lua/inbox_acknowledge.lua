@@ -1,7 +1,9 @@
 -- Removes acknowledged copies and some expired copies from an inbox.
 --
 -- KEYS   see `inbox_of` in `inbox.lua`
--- ARGV   bucket     see `user_feed.lua`
+-- ARGV   now        Unix ms
+--        uid
+--        bucket     see `user_feed.lua`
 --        event_ids  message id counter
 --        then the inboxSeq of each copy
 -- Reply  1  number of acknowledged copies that were still in the inbox

@@ -2,7 +2,9 @@
 -- most 2 * MAX_COPIES copies.
 --
 -- KEYS   see `inbox_of` in `inbox.lua`
--- ARGV   bucket     see `user_feed.lua`
+-- ARGV   now        Unix ms
+--        uid
+--        bucket     see `user_feed.lua`
 --        event_ids  message id counter
 -- Reply  time when the next copy expires, which may be in the past; '' if the inbox is empty
 local now, uid, bucket, event_ids = unpack(ARGV)

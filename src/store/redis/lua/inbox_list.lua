@@ -2,7 +2,8 @@
 -- changes the score, so that `inbox_swept.lua` keeps the inbox. A score that is not higher than
 -- `ends` is lowered by a microsecond.
 --
--- ARGV   ends  time when a copy expires
+-- ARGV   uid   user of the inbox
+--        ends  time when a copy expires
 local inbox_due = KEYS[1]
 local uid, ends = ARGV[1], ARGV[2]
 local listed = redis.call('ZSCORE', inbox_due, uid)

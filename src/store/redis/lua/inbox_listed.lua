@@ -1,6 +1,6 @@
 -- Records that an inbox is listed in `inboxDue` of the bucket, so that the inbox need not be listed
--- again for later copies. Has no effect if the copy was removed, because a sweep may have removed
--- the inbox from the list.
+-- again for later copies. Has no effect if the copy `seq` was removed, because a sweep may have
+-- removed the inbox from `inboxDue`.
 --
 -- ARGV   seq     inboxSeq of the copy
 --        ends    time when the copy expires

@@ -1,6 +1,7 @@
 -- Reads copies from an inbox (see `inbox_copies.lua`). Read-only.
 --
--- ARGV   first_seq  first inboxSeq
+-- ARGV   now        Unix ms
+--        first_seq  first inboxSeq
 --        limit      maximum number of copies
 --        max_bytes  maximum payload bytes
 -- Reply  inboxSeq, messageId and record of each copy

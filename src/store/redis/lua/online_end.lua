@@ -1,7 +1,8 @@
 -- Removes sessions of dead nodes. Writes `user.offline` if the user's last session left at
 -- `last_leave` or earlier.
 --
--- ARGV   bucket      key prefix of the bucket of the user's events
+-- ARGV   uid
+--        bucket      key prefix of the bucket of the user's events
 --        event_ids   message id counter
 --        on_demand   1 if session events are written, else 0
 --        last_leave  Unix ms: a user whose last session left at this time or earlier is offline

@@ -1,8 +1,9 @@
 -- Moves the entries of a user's outbox to the feed, each entry exactly once (see `user_feed.lua`).
 -- If the feed is off, their events are dropped.
 --
--- KEYS   feed         of the bucket
+-- KEYS   feed, events and onDemandEvents of the bucket
 --        counter      message id counter
+--        online and leaving of the bucket
 --        outbox_seen  of the user: number of the last entry that was moved, kept for a day
 -- ARGV   bucket       of the counter
 --        uid

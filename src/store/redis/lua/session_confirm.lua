@@ -3,7 +3,8 @@
 -- one session does not affect the others.
 --
 -- KEYS   `sessions` of each session's user
--- ARGV   judgement     `judge` if sessions of banned accounts are refused, else `ignore`
+-- ARGV   incarnation   incarnation of the node
+--        judgement     `judge` if sessions of banned accounts are refused, else `ignore`
 --        event_ids     message id counter
 --        on_demand     1 if session events are written, else 0
 --        is_announced  1 if the users are listed in `online` of their buckets, else 0
@@ -24,7 +25,7 @@
 --          {'refused', reason}   ended by a later session, `session_end.lua`, its device or a ban
 --          {'failed', error}
 --          {'announce'} or {'full'}  nothing was changed, see `outbox_demand`
---        In each of them, the third item is 1 if the user's outbox may have entries now.
+--        The third item of each list is 1 if the user's outbox may have entries now, else absent.
 local incarnation, judgement, event_ids, on_demand, is_announced = unpack(ARGV, 1, 5)
 local FIRST_SESSION = 6
 local FIELDS = 11

@@ -2,7 +2,11 @@
 -- misses the event would serve the session forever. The reason is published even if the session has
 -- no entry, because the event of an earlier call may have been lost.
 --
--- ARGV   bucket        bucket of the user's events, see `user_feed.lua`
+-- ARGV   uid
+--        session_id
+--        reason        reason why the session ends
+--        level         level of the session
+--        bucket        bucket of the user's events, see `user_feed.lua`
 --        event_ids     message id counter
 --        on_demand     1 if session events are written, else 0
 --        is_announced  1 if the user is listed in `online` of the bucket, else 0

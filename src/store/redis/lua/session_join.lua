@@ -5,7 +5,8 @@
 --        then the key prefix of each bucket that contains some of the groups
 --        then, only if there are positions, the key prefix of the first position's bucket. On a
 --        Redis Cluster, all positions of a call are in this bucket
--- ARGV   session_id     '' if the user's part is not read
+-- ARGV   uid
+--        session_id     '' if the user's part is not read
 --        known_groups   SHA-1 of the groups in the index that the caller knows (see
 --                       `groups_index.lua`)
 --        now            Unix ms

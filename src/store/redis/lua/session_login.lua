@@ -3,8 +3,13 @@
 -- does not end it. A session that continues an earlier one gets the order of the earlier login or
 -- is refused [decisions: resume is no login].
 --
--- KEYS   message_ids    message id counter, absent on a Redis Cluster
--- ARGV   claimed_order  order of the login that the session continues, '' for none
+-- KEYS   sessions       of the user
+--        message_ids    message id counter, absent on a Redis Cluster
+-- ARGV   uid
+--        session_id
+--        incarnation    incarnation of the session's node
+--        flag, level, device_id, token_tag
+--        claimed_order  order of the login that the session continues, '' for none
 --        label          label of the login that the session continues, '' for none
 --        proof          `token` if the device must have the token (the session then gets the
 --                       device's level), `jwt` if it must not have been logged out after the JWT

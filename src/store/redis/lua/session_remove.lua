@@ -1,7 +1,9 @@
 -- Removes a session that its node no longer serves, and the records of its end. Notifies the user's
 -- watchers if the session had an entry.
 --
--- ARGV   end_reason    '' if only the session's connection ended
+-- ARGV   uid
+--        session_id
+--        end_reason    '' if only the session's connection ended
 --        bucket        bucket of the user's events, see `user_feed.lua`
 --        event_ids     message id counter
 --        on_demand     1 if session events are written, else 0

@@ -1,7 +1,8 @@
 -- Records whether a session's client is in the background. Has no effect if the session has no
 -- entry.
 --
--- ARGV   is_background  1 if the client is in the background, else 0
+-- ARGV   session_id
+--        is_background  1 if the client is in the background, else 0
 local sessions = KEYS[1]
 local session_id, is_background = ARGV[1], ARGV[2]
 -- Index of `background` in an entry, see `session_rules.lua`.

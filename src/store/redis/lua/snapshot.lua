@@ -16,7 +16,7 @@ local function stream_keys(head, client_msg_no)
 end
 
 -- Returns frames of a log, and the position of the first frame. The frames start at `position` if
--- the bytes before it equal `check`, else at the beginning of the log.
+-- the four bytes before it equal `check`, else at the beginning of the log.
 local function frames_after(key, tail, position, check)
   if position > 4 and position <= tail then
     local frames = redis.call('GETRANGE', key, int(position - 4), int(tail - 1))
@@ -85,7 +85,7 @@ end
 
 -- Deletes the log of a stream. While the log has forks, only marks it as deleted. The caller then
 -- removes the stream's message from the channel. If the stream is active, returns false and changes
--- nothing. In that case, the caller must keep the message and all later messages.
+-- nothing. In that case, the caller must keep the message.
 local function forget_stream(head, client_msg_no)
   local keys = stream_keys(head, client_msg_no)
   local bucket, name = keys.bucket, keys.name

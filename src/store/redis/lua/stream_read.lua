@@ -1,6 +1,7 @@
 -- Reads a stream. Read-only.
 --
--- ARGV   past_ms             Unix ms: an ended stream that started at this time or earlier is past
+-- ARGV   client_msg_no       clientMsgNo of the stream to read
+--        past_ms             Unix ms: an ended stream that started at this time or earlier is past
 --                            retention. -1 means no limit.
 --        cached_no           clientMsgNo of the stream if the caller already has events of it,
 --                            else ''

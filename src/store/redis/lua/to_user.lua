@@ -3,7 +3,9 @@
 -- they already have.
 --
 -- KEYS   peers      of the user
--- ARGV   peer_uid   uid of the other user
+-- ARGV   topic      topic of the user
+--        frame      frame to publish
+--        peer_uid   uid of the other user
 --        stored_ms  Unix ms in the id of the stored message in the frame, '' to leave `peers`
 --                   unchanged
 -- Reply  number of receivers

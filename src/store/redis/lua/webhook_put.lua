@@ -1,6 +1,7 @@
 -- Stores the settings of an endpoint if the stored settings have the expected version.
 --
 -- ARGV   id                of the endpoint
+--        settings          text to store
 --        expected_version  0 for a new endpoint
 --        max_endpoints     maximum number of endpoints
 -- Reply  'done', 'changed' if the stored version is not the expected version, or 'full' if there

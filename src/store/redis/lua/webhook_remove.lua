@@ -1,7 +1,8 @@
 -- Removes an endpoint and all data that is stored for it.
 --
 -- KEYS   webhooks, then the keys of the endpoint
--- Reply  1 if it existed, otherwise 0
+-- ARGV   id  of the endpoint
+-- Reply  1 if the endpoint existed, otherwise 0
 local webhooks = KEYS[1]
 local id = ARGV[1]
 local FIRST_KEY = 2

@@ -1,5 +1,5 @@
-// Names of a channel's keys and topics, built once per channel because every message needs them.
-// State: a cache of the names of recently used channels.
+// Names of a channel's keys and topics. They are cached, because every message needs them. State:
+// the names of up to 20,000 channels.
 
 import { bucketOf } from "../../../broker/log-frame.ts";
 import { type ChannelKey, groupTopic, PERSON_CHANNEL } from "../../../broker/model.ts";

@@ -1,6 +1,6 @@
-// The event feed in Redis. Each bucket has a partition: the hash `feed` with the switch, and the
-// streams `events` and `onDemandEvents`. The script that makes a change also writes the event.
-// State: a timer while listeners wait for new events.
+// The event feed in Redis. Each bucket has a partition: the hash `feed`, which shows whether the
+// feed is on, and the streams `events` and `onDemandEvents`. The script that makes a change also
+// writes the event. State: the listeners, and a timer while they wait for new events.
 
 import { ON_DEMAND_SHARE } from "../../../broker/event-demand-ports.ts";
 import {
@@ -23,7 +23,7 @@ import { loadScript } from "../../../redis/script.ts";
 import { lua, type RedisStorePorts } from "../ports.ts";
 
 const SWITCH = loadScript(lua("feed_switch"));
-/** Maximum number of times that a call applies the switch while other calls keep changing it. */
+/** Maximum number of times that `switchFeed` applies the stored value while it keeps changing. */
 const MAX_SWITCH_ROUNDS = 10;
 const READ = loadScript(lua("events_read"));
 const NEWEST = loadScript(lua("feed_newest"));
@@ -320,9 +320,9 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
       if (isOn) await switchPartitions(true);
       await link.write("set", switchKey, encodeSwitch(isOn));
       await waitForReplicas(switchKey);
-      // Another call may switch the partitions at the same time. Each call applies the stored value
-      // until the value is unchanged, so the call that ends last leaves the partitions in the
-      // stored state.
+      // Another call may turn the partitions on or off at the same time. Each call applies the
+      // stored value until the value is unchanged, so the call that ends last leaves the partitions
+      // in the stored state.
       let applied = isOn;
       for (let round = 0; round < MAX_SWITCH_ROUNDS; round++) {
         await switchPartitions(applied);

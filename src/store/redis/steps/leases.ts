@@ -1,5 +1,5 @@
-// Leases in Redis: one hash for each task, in the slot that the whole cluster shares. Keeps no
-// state.
+// Leases in Redis: one hash for each task, in the slot of the keys that the whole cluster shares.
+// Keeps no state.
 
 import type { LeaseStore } from "../../../broker/lease-ports.ts";
 import type { Keys } from "../../../redis/keys.ts";

@@ -1,5 +1,5 @@
 // Publishes to the users of a personal channel on a Redis Cluster, where the users' keys are not in
-// the channel's slot. One script per user runs after the script that stored the message or event.
+// the channel's slot. One script per user runs after the channel's script.
 
 import { type ChannelKey, messageTimeMs, userTopic } from "../../../broker/model.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";

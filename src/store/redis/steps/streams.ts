@@ -77,9 +77,9 @@ export function createRedisStreams(
   });
 
   /**
-   * Applies an event of a personal channel whose users are in other slots. Reads the users' rules
-   * first, and writes their indexes before a stream starts. Events of the channel keep the order of
-   * the calls.
+   * Applies a change to a stream of a personal channel whose users are in other slots. Reads the
+   * users' rules first, and writes their indexes before a stream starts. Changes to the channel's
+   * streams keep the order of the calls.
    */
   async function applyApart<Draft extends Sent>(
     draft: Draft,
@@ -129,7 +129,10 @@ export function createRedisStreams(
     await Promise.all(added);
   }
 
-  /** Publishes the frames that the operation could not publish itself. */
+  /**
+   * Publishes the frames that the operation could not publish itself. If a stream has ended, also
+   * stores the end for its users.
+   */
   async function publishRest(
     key: ChannelKey,
     [name, seq = 0, endedMs = 0, ...frames]: Publications,

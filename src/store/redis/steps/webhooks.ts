@@ -1,5 +1,5 @@
-// Webhook endpoints in Redis: their settings, states, parked events and attempts, in the slot that
-// the whole cluster shares. Keeps no state.
+// Webhook endpoints in Redis: their settings, states, parked events and attempts, in the slot of
+// the keys that the whole cluster shares. Keeps no state.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {
