@@ -77,7 +77,7 @@
 //     h             bytes    facts about the command (`headOf`)    always
 //     r             bytes    record of the command                 always
 //     u             bytes    recipients that may lack their copy   always
-//   feed            HASH                                           if the event feed was ever on
+//   feed            HASH                                           if the event feed was switched
 //     number        integer  number of the newest event            if the feed is on
 //     stopped       integer  number of the newest event            if the feed is off
 //     id            integer  id of the newest event                if there was an event

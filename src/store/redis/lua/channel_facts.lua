@@ -2,7 +2,7 @@
 --
 -- KEYS   head, permanent, temporary, denylist and allowlist of the channel
 --        other_head   head of a second record in the same slot, absent if none is read
--- ARGV   uid          user who wants to send, '' if only the records are read
+-- ARGV   uid          user to check, '' if only the record is read
 --        any_members  1 to also report whether the channel has any members, else absent
 -- Reply  1  -1 if there is no record, else the bits of the record plus
 --             32 if the uid is a member

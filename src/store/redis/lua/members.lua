@@ -3,6 +3,7 @@
 --
 -- These names stand for the first keys of each script, except `list_change.lua`, and for the first
 -- arguments of each script that writes.
+--   HEAD, JOIN_SEQS, POSITIONS, REPLACED  keys of the channel, see `ports.ts`
 --   KIND        the set of one kind of members, `permanent` if the script concerns both kinds
 --   OTHER_KIND  the set of the other kind
 --   TOPIC       of a group, else ''

@@ -1,6 +1,7 @@
 -- Reads the seqs at which users became members of a group. Read-only.
 --
 -- KEYS   see `members.lua`
+-- ARGV   uids_json  JSON list of uids
 -- Reply  for each uid, the seq of the group's newest message when the user became a member, -1 if
 --        the user is not a member, or if the group does not exist or is disbanded
 local uids_json = ARGV[1]

@@ -44,8 +44,8 @@ const SINCE = loadScript(lua("members_since"), ...MEMBERS);
 const MAX_READ_AT_ONCE = 5000;
 const PAGE = 1000;
 /**
- * Maximum number of replaced members whose data one call of the script removes. A full call takes
- * about a millisecond.
+ * Maximum number of replaced members whose data one call of `members_forget.lua` removes. A full
+ * call takes about a millisecond.
  */
 const PIECE = 1000;
 /** Argument that makes `channel_facts.lua` check whether the channel has any members. */
