@@ -40,7 +40,7 @@ local changed_heads -- list of the names of heads whose `pub` must be written
 local refusals -- refusals that the call has determined, by channel, sender and check
 
 -- Reads the texts that name a channel. Returns a table with the fields
---   base, key, head
+--   base, key, head  key prefix of the channel, channel key, and name of the key `head`
 --   topic      of the group, '' for a personal channel
 --   users      list of { uid, record_base, base }
 --   is_apart   true if the users are in other slots

@@ -1,7 +1,7 @@
 -- Acquires, renews or releases the lease of a task.
 --
 -- ARGV   owner           owner of the lease
---        ttl             time until the lease expires (ms)
+--        ttl             time until the lease expires (ms), 0 to release it
 --        released_token  token of the lease to release, '' to acquire or renew it
 -- Reply  token of the lease, 0 if another owner holds it, or if the lease to release has ended
 local lease = KEYS[1]

@@ -4,8 +4,8 @@
 -- ARGV   now           Unix ms
 --        retention     ms, 0 means no limit
 --        key           channel key
---        count         maximum number of expired messages to remove; the same maximum applies to
---                      messages beyond a limit
+--        count         maximum number of expired messages to remove, and separately of messages
+--                      that are past retention or exceed `max_messages`
 --        max_messages  maximum number of messages in the channel, 0 means no limit
 --        latest_due    latest Unix ms at which the channel must be processed again, 0 means no such
 --                      limit

@@ -1,6 +1,6 @@
 // Appends messages. Messages that were queued in the same turn of the event loop, or while earlier
-// calls were in flight, share calls of the script (see `turn.ts`). Within a channel, a message must
-// never overtake an earlier message of the same origin, even if a call fails.
+// calls were in flight, share calls of `append.lua` (see `turn.ts`). Within a channel, a message
+// must never overtake an earlier message of the same origin, even if a call fails.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { MessageDraft } from "../../../broker/ports.ts";

@@ -118,7 +118,7 @@ export function createConversationLists(
   }
 
   /**
-   * Splits channels into pieces, one per call of the script. The channels in one part of a piece
+   * Splits channels into pieces, one per call of a script. The channels in one part of a piece
    * share a key prefix. On a Redis Cluster, a piece has a single part.
    */
   async function piecesOf(

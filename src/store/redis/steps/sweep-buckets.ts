@@ -13,7 +13,7 @@ const MEMBERS_PER_PAGE = 64;
 
 const SWEEP_BUCKETS = loadScript(lua("sweep_buckets"));
 
-/** All buckets. A sweep of a Redis Cluster processes all of them, with one call per bucket. */
+/** All buckets. A sweep of a Redis Cluster processes all of them, each with at least one call. */
 export const ALL_BUCKETS = Array.from({ length: BUCKETS }, (_, bucket) => bucket);
 
 /**
