@@ -441,8 +441,8 @@ local function begin_stream(channel, start)
   return log
 end
 
--- Publishes the message and the last event of a stream once more, for the same reason as
--- `publish_again`.
+-- If the users are in other slots, adds the last event of a stream and, while the stream is active,
+-- its message to the reply once more, for the same reason as `publish_again`.
 local function publish_start_again(channel, log, dedupe, ms, extra)
   if channel.is_apart and log.ending == 0 then
     local first_id, _, pub = read_dedupe(dedupe, ms, window)

@@ -75,8 +75,8 @@ export function createRedisOnlineUsers({
       await flush(uid); // the outbox may have entries even if the user is not announced
       const [verdict, isUnknown] = await end();
       await moveOutbox(uid); // if this fails, the user stays in `online`
-      // This may also remove a user who leaves during this call. Such a user stays in `online`, where
-      // a later turn finds the user.
+      // This may also remove a user who leaves during this call. Such a user stays in `online`,
+      // where a later turn finds the user.
       if (verdict === PRESENT || isUnknown === 1) await link.write("zrem", index("leaving"), uid);
       if (isUnknown === 1 && score !== null)
         await link.run(FORGET, [index("online")], [uid, score as Buffer]);
