@@ -3,7 +3,8 @@
 -- entries of `events`.
 --
 -- KEYS   events            events or onDemandEvents of the bucket
---        on_demand_events  may be the same key as `events`
+--        on_demand_events  of the bucket. If `events` is a different key, the entries up to the
+--                          last removed number are removed from this key too
 --        feed              of the bucket
 -- ARGV   before            Unix ms: entries whose newest event is older are removed
 --        needed_after      number of the last event that is no longer needed, -1 if no event is

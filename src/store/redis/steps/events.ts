@@ -245,7 +245,10 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
     }, POLL_MS).unref();
   }
 
-  /** Removes old events from `key`, which is one of the two streams of the partition. */
+  /**
+   * Removes old events from `key`, which is one of the two streams of the partition. If `key` is
+   * `events`, also removes the on-demand events with lower numbers.
+   */
   async function trim(
     partition: number,
     limits: Omit<EventLimits, "maxBytes">,
