@@ -230,7 +230,7 @@ end
 -- it. The inboxSeq is 0 if the inbox is full of copies from backends and a user sent the copy.
 local function put_copy(id, copy, inbox, topic)
   local now, max_copies, sender, dropped = tonumber(copy.now), tonumber(copy.max_copies), copy.sender, 0
-  -- The time to live is at least 1 ms, because the copy may have expired.
+  -- The time to live is at least 1 ms, because the copy may already have expired.
   local ttl_ms = int(math.max(1, tonumber(copy.ends) - now) + inbox.kept_ms)
   if has_share(inbox, copy) then dropped = drop_oldest(inbox, sender) end
   if redis.call('XLEN', inbox.copies) >= max_copies then

@@ -29,7 +29,7 @@ export class CachedStream {
    */
   readonly #offsets: number[] = [];
   #textUnits = 0;
-  /** Index of the first event that viewers are not shown. */
+  /** Index of the first event that viewers are not shown. `Infinity` if they are shown all. */
   #cutIndex = Infinity;
   #position = 0;
   /** Last `CHECK_BYTES` bytes before the position. */
