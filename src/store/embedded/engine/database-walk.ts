@@ -79,8 +79,8 @@ async function report({ path, rows }: ReaderData): Promise<WalkReport> {
   try {
     env = openEnvironment(join(path, DATABASE_FOLDER));
   } catch (error) {
-    // LMDB reserves one reader slot per pid. A TypeError means that a process with the same pid in
-    // another container uses the slot (see `openFolder`).
+    // LMDB locks one byte of its lock file for each pid that reads. A TypeError means that a
+    // process with the same pid in another container holds this lock (see `openFolder`).
     if (error instanceof TypeError) return { ...unread, isInUse: true };
     return { ...unread, refusal: String(error) };
   }

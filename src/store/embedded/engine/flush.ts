@@ -136,7 +136,7 @@ function* putMessages(
     for (let at = 0; at < end; ) {
       const record = missing[at];
       if (record === undefined) break;
-      // Without this limit, `runEnd` could examine all records of the flush for each row.
+      // Without this limit, `runEnd` could examine all records of the channel for each row.
       const limit = Math.min(end, at + MAX_RECORDS);
       const count = isAlone(record) ? 1 : rowLength(missing, at, runEnd(missing, at, limit));
       logRows.put(number, record.messageSeq, missing.slice(at, at + count));

@@ -36,7 +36,7 @@ export interface MemtableRecord extends EncodedRecord {
   /** Hash of the `DedupeKey`, or 0 if retries must not find the record. */
   readonly hash: number;
   next: MemtableRecord | undefined;
-  /** True once the record is durable, published and visible to reads. */
+  /** True once the record is durable and visible to reads. */
   committed: boolean;
 }
 

@@ -37,7 +37,7 @@ interface RecoveryTarget {
 interface SegmentFile {
   readonly path: string;
   readonly bytes: Buffer;
-  /** `undefined` if the process ended while creating the file. */
+  /** `undefined` if the file has no valid header, as after a crash during its creation. */
   readonly header:
     | Extract<ReturnType<typeof readSegmentHeader>, { readonly kind: "ok" }>
     | undefined;

@@ -58,9 +58,9 @@ export interface Tables extends Database {
   /** number of an active stream's log → only a version. */
   readonly streamsActive: BinaryTable;
   /**
-   * [channel key or uid, end time, channel number, seq] → channel key and clientMsgNo of an ended
-   * stream. The stream of a group has a row under its channel key. A stream in a personal channel
-   * has a row under the uid of each of its users.
+   * [scope, end time, channel number, seq] → channel key and clientMsgNo of an ended stream. The
+   * scope is the channel key of a group, or `u:` followed by a uid. A stream in a personal channel
+   * has a row for each of the channel's users.
    */
   readonly streamEnds: Table<Stored, (string | number)[]>;
   /** hash of a log's name → number of the log. */

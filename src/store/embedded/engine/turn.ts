@@ -102,7 +102,7 @@ export class Turn<Call extends QueuedCall> {
   }
 
   #runTurn(): void {
-    // A commit may close a socket, whose end may run this task again.
+    // The end of a socket may be reported during a commit, and the report may run this task again.
     if (this.#unsynced !== undefined || this.#isRunning) return;
     this.#isRunning = true;
     const next = this.#takeBatch();

@@ -143,7 +143,8 @@ export class Appends {
   }
 
   /**
-   * Returns the result for a draft that repeats a stored message or command, otherwise `undefined`.
+   * Returns the result for a draft that repeats an earlier message or command. Returns `undefined`
+   * for any other draft, or if the earlier message or command failed.
    */
   async findEarlier(draft: RepeatableDraft): Promise<AppendResult | undefined> {
     const { assigner, clock } = this.#ports;

@@ -239,7 +239,7 @@ export class Assigner {
   }
 
   /**
-   * Reserves the id of a message without a record. Otherwise, the id would be reused after a
+   * Reserves the id of a message without a record. Otherwise, the id could be reused after a
    * restart.
    */
   #addReservation(message: Message): void {

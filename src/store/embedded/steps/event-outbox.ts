@@ -102,9 +102,9 @@ export class EventOutbox {
    * Runs a step like `transact` in `database.ts`. `emit` adds an event to the step, and is
    * `undefined` while the feed is off. Resolves after the events have their ids, so that later
    * messages follow them in the feed. Also resolves if the ids cannot be written: the step is
-   * committed, so its caller must publish it. The events receive their ids later. `failure` is set
-   * if the commit must be on the disk but may not have reached the disk. The caller must then
-   * publish the step and reject its call.
+   * committed, so the caller must publish the change. The events receive their ids later. `failure`
+   * is set if the commit must be on the disk but may not have reached the disk. The caller must
+   * then publish the change and reject with `failure`.
    */
   async commit<Result>(
     step: (emit: Emit | undefined) => Result,

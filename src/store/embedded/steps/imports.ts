@@ -76,7 +76,8 @@ export function importStateIn({ meta }: Pick<Tables, "meta">): ImportState {
 }
 
 /**
- * Returns a channel's newest imported message. Its seq is 0 if the channel has no imported message.
+ * Returns the seq and time of a channel's newest imported message. Both are 0 if the channel has no
+ * imported message.
  */
 export function importedHead(
   { imported }: Pick<Tables, "imported">,

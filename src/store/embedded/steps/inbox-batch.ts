@@ -79,7 +79,7 @@ interface OpenInbox {
   hasAllSenders: boolean;
 }
 
-/** A copy that was removed because its command had expired. */
+/** A removed copy whose command had expired. */
 export interface ExpiredCopy {
   readonly uid: string;
   readonly messageId: number;

@@ -30,7 +30,7 @@ import { type ExpiredCopy, InboxBatch } from "./inbox-batch.ts";
  * only initial step. The limit is needed because a batch is written in one event-loop turn.
  */
 const MAX_BATCH = 500;
-/** Maximum number of copies that small steps may add to a batch while it is being decided. */
+/** Maximum number of copies in the small steps that join a batch while it is being decided. */
 const MAX_JOINING = 250;
 const MAX_QUEUED = 200_000;
 /** Maximum number of inboxes for which the time of the next expiry check is kept in memory. */
@@ -69,8 +69,8 @@ export class InboxQueue {
   }
 
   /**
-   * Returns true if the queue accepts no more steps from the user. One user may fill half of the
-   * queue.
+   * Returns true if the queue accepts no more steps from the user. One user can fill at most half of
+   * the queue.
    */
   isFull(uid: string): boolean {
     return this.#queue.isFull(uid);

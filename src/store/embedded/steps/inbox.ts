@@ -64,7 +64,7 @@ export class Inbox implements InboxStore {
     // clientMsgNo could both be stored.
     while (assigner.findRepeated(draft, clock()) !== undefined) {
       const result = await appends.findEarlier(draft);
-      if (result === undefined) continue; // the first message was not stored
+      if (result === undefined) continue; // the earlier message or command failed
       if (result.duplicate) this.#duplicates++;
       return result;
     }

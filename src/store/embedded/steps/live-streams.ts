@@ -98,7 +98,7 @@ export class LiveStreams {
   }
 
   /**
-   * Throws `too_large` if the event would exceed the maximum size of the stream, and `overloaded`
+   * Throws `too_large` if the event would make the stream exceed its maximum size, and `overloaded`
    * if there is no memory for the event. An end without data is always accepted. An end is never
    * rejected with `overloaded`, because it frees memory.
    */

@@ -196,7 +196,7 @@ export function headOf(state: LogState): LogHead {
   return { incarnation, contentType, tail: tailOf(state), records, closed, ttlS, expiresAtMs };
 }
 
-/** Returns the state after an append or a close. `frame` must have its final position. */
+/** Returns the state after an append or a close. `frame` must be sealed (see `sealFrame`). */
 export function stateAfter(
   state: LogState,
   frame: LogFrame | undefined,

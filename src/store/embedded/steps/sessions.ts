@@ -180,7 +180,7 @@ export function createSessions(ports: SessionPorts): EmbeddedSessions {
     ended.set(session.sessionId, reason);
     const newest = newestOf(entry.session);
     if (newest !== undefined && entry.order === newest.order)
-      // The row replaces a row of the same size, so a session can be ended even on a full disk.
+      // The row replaces a row of a similar size, so a session can be ended even on a full disk.
       await keepNewest(entry.session, { ...newest, ended: reason }, "reclaim");
     await remove(session, reason);
   }

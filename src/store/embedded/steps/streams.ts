@@ -252,7 +252,7 @@ class StreamRules {
       return { verdict: "closed", tail: tailOf(log.assigned), closed: "interrupted" };
     if (frame !== undefined) this.#addRecords(stream, draft, frame, { changes, producer });
     if (close !== undefined) {
-      // If the append has records, their frame already contains the producer and the order.
+      // If the append has records, their WAL record already contains the producer and the order.
       const terms = frame === undefined ? { producer, order } : NO_TERMS;
       endStream(stream, close, changes, terms);
     }

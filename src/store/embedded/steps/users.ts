@@ -1,5 +1,5 @@
-// Stores users' devices, and the newest main login for each device flag. A login outlives its
-// session and the process.
+// Stores users' devices and bans, and the newest main login for each device flag. A login outlives
+// its session and the process.
 
 import type { CloseReason } from "../../../broker/errors.ts";
 import {
