@@ -69,8 +69,8 @@ export class InboxQueue {
   }
 
   /**
-   * Returns true if the queue accepts no more steps from the user. One user can fill at most half of
-   * the queue.
+   * Returns true if the queue accepts no more steps from the user. One user can fill at most half
+   * of the queue.
    */
   isFull(uid: string): boolean {
     return this.#queue.isFull(uid);
