@@ -1,5 +1,5 @@
-// Moves the files of a former store whose database is lost to a subfolder of its data folder, so
-// that `jindou start --new-store` can begin a new store in the data folder [decisions: A used folder].
+// Moves the files of a former store whose database is lost to a subfolder of the data folder, so
+// that `jindou start --new-store` can begin a new store [decisions: A used folder].
 
 import { existsSync, renameSync } from "node:fs";
 import { join } from "node:path";

@@ -132,9 +132,9 @@ export class InboxBatch {
   }
 
   /**
-   * Returns true if a copy from the sender can be added to the inbox. Returns false for a user whose
-   * share of the inbox is used up, and for every user if the inbox is full and contains only copies
-   * from backends. Always returns true for a backend.
+   * Returns true if a copy from the sender can be added to the inbox. Always returns true for a
+   * backend. Returns false for a user whose share of the inbox is used up, and for every user if
+   * the inbox is full and contains only copies from backends.
    */
   hasRoom(uid: string, sender: string): boolean {
     if (sender === BACKEND) return true;
