@@ -93,7 +93,7 @@ export interface Conversations {
     filter: ConversationFilter,
     range: Omit<ConversationRange, "sinceMs" | "maxBytes">,
   ): Promise<FilteredSelection>;
-  /** Returns, among these channels, the conversations that have a visible message, newest first. */
+  /** Returns the channels' conversations that have a visible message, newest first. */
   among(uid: string, channels: readonly ChannelRef[]): Promise<readonly ConversationHead[]>;
   /**
    * Returns a conversation, even if it has no messages. Throws `not_in_channel` if the user is not

@@ -1,6 +1,7 @@
-// Checks a client's credential as far as possible without the store: the form of a token and the
-// claims of a JWT. The store compares registered tokens. After a refusal, `mismatch` finds the
-// device flag for which the token is registered. State: the header of the latest JWT.
+// Checks a client's credential as far as possible without the store: determines whether a token is
+// a JWT, and checks the claims of a JWT. The store compares registered tokens. After a refusal,
+// `mismatch` finds the device flag for which the token is registered. State: the header of the
+// latest JWT.
 
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import { BrokerError } from "./errors.ts";

@@ -12,7 +12,7 @@ export interface Inboxes {
 }
 
 const PAGE = 500;
-/** Maximum number of payload bytes in one reply. The last command may exceed this limit. */
+/** Maximum number of payload bytes in one reply. Only its last command may exceed this limit. */
 const MAX_BYTES = 8 * 1024 * 1024;
 
 export function createInboxes(

@@ -23,8 +23,9 @@ export interface LogLimits {
   /** Maximum number of records of a log, including the records that a fork inherits. */
   readonly maxRecords: number;
   /**
-   * Maximum number of producers whose state is kept in a log. A new producer replaces the producer
-   * that has been silent for the longest time, if that time is longer than the dedupe window.
+   * Maximum number of producers whose state is kept in a log. A further producer replaces the
+   * producer that has been silent for the longest time, if that time is longer than the dedupe
+   * window.
    */
   readonly maxProducers: number;
   /** Maximum number of heads that a node keeps in memory. More logs than that can exist. */

@@ -33,7 +33,7 @@ export interface OnlineStore {
   takeOnline(terms: OnlineTerms): Promise<readonly string[]>;
   /**
    * Removes `deadSessions` from the user, except sessions that a node has confirmed under a
-   * different incarnation. If the user then has no other session, the same atomic step does one of
+   * different incarnation. If the user then has no session left, the same atomic step does one of
    * the following:
    *
    * - If the last session ended at `leftMs` or earlier, and this call removed no session, removes

@@ -114,8 +114,8 @@ export interface GroupFacts extends ListFacts {
 /** The facts about a personal message. The lists belong to the receiver. */
 export interface PersonFacts extends ListFacts {
   /**
-   * The receiver's channel record. `undefined` if the receiver has no record. In that case, only
-   * the lists apply.
+   * The receiver's channel record. `undefined` if the receiver has no record, and therefore no
+   * rules except the lists.
    */
   readonly receiver: ChannelInfo | undefined;
   readonly receiverHasContacts: boolean;
@@ -448,7 +448,7 @@ export interface ConversationSelection {
   readonly isComplete: boolean;
   /**
    * Time (Unix milliseconds) of the latest change to the user's conversations when the read began,
-   * or a later time. A change that `heads` lacks may have an earlier time, but by at most the
+   * or a later time. A change that `heads` lacks may have a time that is earlier by up to the
    * driver's `lookBackMs`.
    */
   readonly newestChangeMs: number;
@@ -838,9 +838,9 @@ export type Confirmation =
     };
 
 /**
- * The session directory. Each change to a user's sessions is atomic and also publishes `presence`.
- * A call for several sessions or users is not atomic as a whole. A call that throws `unavailable`
- * may still have taken effect.
+ * The session directory. Each change to a user's sessions is atomic. Adding or removing a session
+ * also publishes `presence`. A call for several sessions or users is not atomic as a whole. A call
+ * that throws `unavailable` may still have taken effect.
  */
 export interface SessionStore {
   /**
@@ -1105,8 +1105,8 @@ export interface Store
    */
   start(signal?: AbortSignal): Promise<void>;
   /**
-   * Rejects new calls, finishes the calls in progress, and then writes all data to the disk. May be
-   * called repeatedly.
+   * Rejects new calls, and finishes the calls in progress. The embedded store then writes all data
+   * to the disk. May be called repeatedly.
    */
   close(): Promise<void>;
   /** Throws `unavailable` if a write would fail now. */

@@ -201,8 +201,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Returns no promise if all sessions are on this node, because a long list would need many
-   * promises.
+   * Returns no promise if all sessions are on this node, because a long list of users would need
+   * many promises.
    */
   #liveAmong(entries: readonly SessionEntry[] = []): MaybePromise<readonly SessionRecord[]> {
     const ownIncarnation = this.#ports.cluster.incarnation;

@@ -1,5 +1,5 @@
 // CRC-32 (IEEE 802.3). Uses the implementation of Node.js (20.15, 22.2 and later), or a table in
-// earlier versions and for short ASCII texts.
+// earlier versions and for ASCII texts (`crc32OfText`).
 
 import * as zlib from "node:zlib";
 

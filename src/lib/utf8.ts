@@ -1,6 +1,6 @@
 // Encodes and decodes UTF-8. The platform's encoder and decoder are created on first use.
-// JavaScript engines without them (React Native, WeChat, Jest with jsdom) use `encodeURIComponent`,
-// which is slower. Also runs in browsers.
+// JavaScript engines without them (React Native, WeChat, Jest with jsdom) use `encodeURIComponent`
+// and `decodeURIComponent`, which are slower. Also runs in browsers.
 
 let encoder: InstanceType<typeof TextEncoder> | undefined;
 let decoder: InstanceType<typeof TextDecoder> | undefined;

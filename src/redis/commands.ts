@@ -1,6 +1,6 @@
 // The Redis commands that a node uses, and the check that the node may use them. COMMAND INFO
 // ignores the user's rights, and ACL DRYRUN is only for administrators. Each command is therefore
-// run once on a key that holds no data. Keeps no state.
+// run once. Commands that need a key are run on one that nothing else uses. Keeps no state.
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";

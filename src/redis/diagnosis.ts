@@ -18,7 +18,9 @@ const STEP_MS = 300;
 const PING = "PING\r\n";
 const SHOWN_LENGTH = 24;
 
-/** Returns the error that explains the failure, or `undefined` if no cause was found. */
+/**
+ * Returns an error that states why the server cannot be used, or `undefined` if no cause was found.
+ */
 export async function diagnose({ host, port, tls }: Address): Promise<Error | undefined> {
   const plain = () => connect({ host, port });
   if (tls === undefined) {

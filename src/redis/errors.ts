@@ -30,7 +30,7 @@ export class UnusableRedis extends Error {
   }
 }
 
-/** Thrown if Redis cannot be used now but may be usable later. The message says what to do. */
+/** Thrown if Redis cannot be used now but may be usable later. */
 export class RedisAway extends Error {
   readonly publicMessage: string;
 

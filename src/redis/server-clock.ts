@@ -160,10 +160,10 @@ export class ServerClocks {
   }
 
   /**
-   * Returns the server's time in Unix milliseconds, or `undefined` if the last reply is older
-   * than `maxAgeMs`. The result is measured from the arrival of a reply, which is later than the time at
-   * which the server read its clock. It is therefore never ahead of that clock, unless the clock is
-   * set back.
+   * Returns the server's time in Unix milliseconds, or `undefined` if the last reply is older than
+   * `maxAgeMs`. The result is measured from the arrival of a reply, which is later than the time at
+   * which the server read its clock. The result is therefore never ahead of that clock, unless the
+   * clock is set back.
    */
   now(server: Redis): number | undefined {
     const samples = this.#samples.get(server);
