@@ -34,7 +34,7 @@ type EventData = Readonly<Record<string, unknown>>;
 
 /** An event as backends see it. */
 export interface FeedEvent {
-  /** Partition, number and id of the event, as text. No two events have the same id. */
+  /** Identifies the event. No two events have the same id. */
   readonly id: string;
   readonly type: string;
   readonly timestampMs: number;

@@ -28,7 +28,7 @@ export interface LogLimits {
    * window.
    */
   readonly maxProducers: number;
-  /** Maximum number of heads that a node keeps in memory. More logs than that can exist. */
+  /** Maximum number of heads that the embedded store keeps in memory. More logs can exist. */
   readonly maxOpen: number;
   /** Maximum total size of this node's appends that have not yet reached the database or Redis. */
   readonly maxActiveBytes: number;
