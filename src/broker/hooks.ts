@@ -55,7 +55,8 @@ export interface SendHook {
   /**
    * Returns the payload that replaces the message's payload, or `undefined` if the payload is not
    * replaced. `faultOf` returns the reason why the hook's payload is not valid, or `undefined` if
-   * it is valid. Throws `refused_by_hook`. Throws `overloaded` if too many messages, of all users
+   * it is valid. Throws `refused_by_hook` if the backend refuses, if its payload is not valid, or
+   * if it fails and `onFailure` is `deny`. Throws `overloaded` if too many messages, of all users
    * or of this user, wait for the hook.
    */
   ask(

@@ -1,5 +1,5 @@
-// Checks ids, uids, labels and channel names. The error messages are the same for every protocol
-// [decisions: Limits].
+// Checks ids, uids and labels, and builds the key of a channel that a user reads. The error
+// messages are the same for every protocol [decisions: Limits].
 
 import { BrokerError } from "./errors.ts";
 import {

@@ -12,7 +12,10 @@ export interface Inboxes {
 }
 
 const PAGE = 500;
-/** Maximum number of payload bytes in one reply. Only its last command may exceed this limit. */
+/**
+ * Maximum number of payload bytes in one reply. The last command is returned even if it takes the
+ * reply above this limit.
+ */
 const MAX_BYTES = 8 * 1024 * 1024;
 
 export function createInboxes(

@@ -348,7 +348,7 @@ export class SessionDirectory {
       if (results[place]?.kind === "confirmed")
         if (!this.#local.has(session.sessionId))
           // A confirmation stores a missing session again, even a session that was removed during
-          // the call. It must then be removed once more.
+          // the call. Such a session must be removed once more.
           this.#removeLater(session);
     return results;
   }

@@ -41,8 +41,8 @@ export class CircuitBreaker {
   }
 
   /**
-   * Returns a function that records whether the call failed. It must be called exactly once.
-   * Returns `undefined` if the call must not be made.
+   * Admits a call to the service. Returns a function that records whether this call failed, and
+   * that must be called exactly once. Returns `undefined` if the call must not be made.
    */
   admit(): ((hasFailed: boolean) => void) | undefined {
     if (this.#state === "half_open") return undefined; // the trial has not ended
