@@ -120,8 +120,8 @@ export function createCredentials(
   wrongFlags?: WrongFlagPorts,
 ): Credentials {
   /**
-   * Header of the latest JWT. All of an issuer's tokens have the same header, so it is parsed only
-   * once.
+   * Header of the latest JWT. An issuer's tokens usually have the same header, which then need not
+   * be parsed again.
    */
   let newestHeader = "";
 

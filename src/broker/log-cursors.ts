@@ -81,7 +81,10 @@ export interface LogCursors {
    */
   open(target: CursorTarget, sink: LogSink): Promise<LogCursor>;
   onEvent(event: ClusterEvent): void;
-  /** Checks the viewers of a group's logs, because members may have been removed. */
+  /**
+   * Checks whether the viewers of a group's logs may still read, because members may have been
+   * removed.
+   */
   recheckGroup(groupId: string): void;
   close(): void;
 }

@@ -11,7 +11,7 @@ interface SweepPorts {
   readonly cluster: Pick<Cluster, "isLive" | "nodes">;
   readonly clock: () => number;
   readonly delayMs: number;
-  /** True if the feed is on. The sweep makes no call while the feed is off. */
+  /** Returns true if the feed is on. The sweep makes no call while the feed is off. */
   readonly isOn: () => boolean;
   onOffline(users: number): void;
   onError(error: unknown, message: string): void;

@@ -1,6 +1,6 @@
 // Creates, parses and checks scrypt password hashes. State: the running and waiting checks. The
-// number of each is limited, because a check needs 16 MiB of memory and a thread from the pool that
-// also writes to disk.
+// number of each is limited, because a check needs a thread from the pool that also writes to disk,
+// and 16 MiB of memory with the default cost.
 
 import { randomBytes, scrypt, timingSafeEqual } from "node:crypto";
 import { BrokerError } from "./errors.ts";

@@ -169,7 +169,7 @@ export interface ChannelStore {
   listed(channel: ChannelRef, list: ChannelList): Promise<readonly string[]>;
   /**
    * Returns the facts that decide whether `uid` may send to the group. A driver that has the facts
-   * in memory returns them without a promise, because every command and every event needs them.
+   * in memory returns them without a promise, because every command and client event needs them.
    */
   groupFacts(channelId: string, uid: string): MaybePromise<GroupFacts>;
   personFacts(fromUid: string, toUid: string): MaybePromise<PersonFacts>;

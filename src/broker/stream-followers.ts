@@ -46,7 +46,10 @@ export interface StreamFollowers {
    */
   follow(target: FollowTarget, sink: StreamSink): Promise<FollowHandle>;
   onEvent(event: ClusterEvent): void;
-  /** Checks the viewers of the group's followers, because members may have been removed. */
+  /**
+   * Checks whether the viewers of the group's streams may still read, because members may have been
+   * removed.
+   */
   recheckGroup(channelId: string): void;
   close(): void;
 }

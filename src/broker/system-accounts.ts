@@ -1,6 +1,7 @@
-// The system accounts: users who are exempt from the send rules and to whom everyone may send. The
-// list is in the store. Each node reads it periodically, so that a change on another node takes
-// effect on this node within one period.
+// The system accounts: users who may send messages to any channel that is not disbanded, and whose
+// lists and contacts do not restrict who may send to them. The list of these accounts is in the
+// store. Each node reads it periodically, so that a change on another node takes effect on this
+// node within one period.
 
 import { BrokerError, isTransient } from "./errors.ts";
 import { assertUserUid } from "./ids.ts";
