@@ -245,8 +245,8 @@ export class Connection {
   }
 
   /**
-   * Starts the timer for the next ping. Silence alone does not end the connection, but only an
-   * unanswered ping, because browsers delay the timers of background pages.
+   * Starts the timer for the next ping. An unanswered ping ends the connection, but silence alone
+   * does not, because browsers delay the timers of background pages.
    */
   #awaitSilence(): void {
     this.#stopTimer();
@@ -352,7 +352,7 @@ function refusal(reply: Reply): JindouError {
 
 /**
  * Returns true if the error means that the frame's kind is unknown. Only newer servers send such
- * frames, and they are ignored.
+ * frames, which the client ignores.
  */
 function isUnknownFrame(error: unknown): boolean {
   return error instanceof Error && "fatal" in error && error.fatal === false;

@@ -45,8 +45,8 @@ interface Entry {
 const MAX_CHANNELS = 10_000;
 const PAGE_SIZE = 500;
 /**
- * Number of milliseconds before the time of `#sinceId` from which changes are listed, because a
- * store may make changes visible out of time order.
+ * Time by which the list of changes begins earlier than the time of `#sinceId`, because a store may
+ * make changes visible out of time order.
  */
 const MARGIN_MS = 5000;
 
@@ -99,8 +99,8 @@ export class Unreads {
   }
 
   /**
-   * Records a conversation's state. `isNews` is false if the app itself requested the conversation,
-   * so that it need not be notified.
+   * Records a conversation's state. `isNews` is false if the app itself requested the conversation.
+   * The first known count then causes no `unread` event.
    */
   conversation(conversation: Conversation, isNews: boolean): void {
     const entry = this.#entryOf(conversation.channel);

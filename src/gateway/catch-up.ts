@@ -1,8 +1,8 @@
 // Makes a session live in a group or in its user's personal channels after it connects, joins,
-// rejoins or lags. For messages, the steps are always the same. First, the position is found. Then
-// pages are read from the store, and each page is pushed after a check that the user may still see
-// it. Meanwhile, arriving messages are held or left to the store. At the end, the held items are
-// pushed. Events follow after the messages, as fast as the client reads.
+// rejoins or lags. For messages, the steps are always the same. First, the session's position is
+// found. Then pages are read from the store, and each page is pushed after a check that the user
+// may still see it. Meanwhile, arriving messages are held or left to the store. At the end, the
+// held items are pushed. Events follow after the messages, as fast as the client reads.
 
 import { BrokerError } from "../broker/errors.ts";
 import {
@@ -49,8 +49,9 @@ export interface ReadLimits {
 }
 
 /**
- * Maximum number of concurrent store reads of each kind: pages of messages, memberships after a
- * loss, and all others. Thousands of sessions may join a group at once.
+ * Maximum number of concurrent store reads of each kind: pages of messages, the reads of
+ * `CatchUps.joinSeqs`, and other reads of join seqs and newest seqs. Thousands of sessions may join
+ * a group at once.
  */
 const READS_AT_ONCE = 128;
 const LOOKUPS_AT_ONCE = 128;
@@ -98,8 +99,8 @@ export class CatchUps {
   }
 
   /**
-   * Holds messages and events of personal channels until `connect`. Stream events are withheld (see
-   * `BacklogStatus`).
+   * Holds messages and events of personal channels until `connect` makes the session live in them.
+   * Stream events are withheld (see `BacklogStatus`).
    */
   enter(session: Session): void {
     session.personal = new Backlog(session, PERSONAL_CHANNELS, "holding");

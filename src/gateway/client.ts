@@ -74,6 +74,7 @@ const MAX_WAITING_FRAMES = 4096;
 
 /**
  * Size above which a refused frame does not wait, because refusing it costs less than copying it.
+ * Does not apply to codecs with `splitsRequests`.
  */
 const MAX_WAITING_REFUSAL_BYTES = 1024;
 

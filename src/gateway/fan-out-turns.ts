@@ -20,8 +20,8 @@ const TURN_SHARE = 1 / 4;
  */
 const SESSIONS_AT_ONCE = 4;
 /**
- * Maximum number of bytes that one delivery sends at once. Also the maximum for all large or
- * encrypted deliveries of a turn together. The remaining frames are deferred.
+ * Number of bytes after which the remaining frames of a delivery are deferred. The same limit
+ * applies to all large or encrypted deliveries of a turn together.
  */
 const BYTES_AT_ONCE = 512 * 1024;
 /** Fixed cost of sending one frame, as a number of bytes. */

@@ -144,7 +144,8 @@ export class Hub {
 
   /**
    * Implements `GroupJudge`: stops delivering the group's messages and events to users who have
-   * left the group, or who became members after `lastSeq`.
+   * left the group, or who became members after `lastSeq`. The sessions of these new members then
+   * join again.
    */
   async judge(channelId: string, lastSeq: number): Promise<void> {
     const uids = new Set<string>();

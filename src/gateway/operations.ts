@@ -425,7 +425,7 @@ function ownChannel(uid: string): ChannelRef {
 
 /**
  * Runs a read that only members may perform. Checks the membership and the session's rights before
- * and after the read, because a removal may arrive late.
+ * and after the read, because both may change during the read.
  */
 async function readAsMember<T>(
   session: Session,

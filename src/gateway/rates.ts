@@ -352,8 +352,8 @@ export class ConnectionRate implements Rate {
   }
 
   /**
-   * Returns true if the user has recently spent more than `HEAVY_SHARE` of the burst, so that
-   * frames of other users come first.
+   * Returns true if the user has recently spent more than `HEAVY_SHARE` of the burst. The frames of
+   * other users then come first.
    */
   isHeavy(nowMs: number): boolean {
     return this.#user?.work.hasSpent(HEAVY_SHARE, nowMs) ?? false;

@@ -24,7 +24,10 @@ interface WatchPorts {
   onError(error: unknown, context: string): void;
 }
 
-/** Number of users at which no further request is added to a read. The last one may exceed it. */
+/**
+ * Number of users in a read at which no further request is added to it. The last request may raise
+ * the number of users above this value.
+ */
 const UIDS_PER_READ = 10_000;
 
 /**
@@ -229,7 +232,10 @@ export class PresenceWatch {
     answer(presence);
   }
 
-  /** Pushes changed states to the watchers that already have the first state. */
+  /**
+   * Pushes the changed states of users. Skips watchers that have not been sent the user's first
+   * state.
+   */
   #pushChanges(uids: readonly string[], byUid: ReadonlyMap<string, Presence>): void {
     const changes = new Map<Session, Presence[]>();
     for (const uid of uids) {
@@ -260,8 +266,8 @@ export class PresenceWatch {
     const offlinePush = this.#offlinePushes.get(uid);
     const waitMs = offlinePush === undefined ? 0 : offlinePush.dueMs - performance.now();
     if (online || waitMs <= 0) {
-      // The entry stays if a later event has set the next push, because the state after that event
-      // has not been read yet.
+      // The entry stays if a later event has scheduled another push, because the state after that
+      // event has not been read yet.
       if (!this.#changed.has(uid)) this.#forbidOfflinePush(uid);
       return true;
     }

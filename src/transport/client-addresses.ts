@@ -82,8 +82,9 @@ export function hasProxyHeader(res: DriverResponse): boolean {
 }
 
 /**
- * Returns the function that writes a request's refusal and closes the connection. After a PROXY
- * header, this is `writeReplyAlone`, so that a request in the same chunk is not served.
+ * Returns the function that writes a request's refusal and closes the connection. If a proxy is
+ * trusted and a PROXY header was sent, this is `writeReplyAlone`, so that a request in the same
+ * chunk is not served.
  */
 export function refusalWriter(
   res: DriverResponse,

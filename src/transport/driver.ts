@@ -76,7 +76,7 @@ export interface DriverServer {
 
 export type HeadProblem = "malformed" | "too_large" | "no_room";
 
-/** Memory budget for heads that are being received, and the replies to refused heads. */
+/** Memory budget for heads that are being received. Also returns the replies to refused heads. */
 export interface HeadGuard {
   reserve(bytes: number): boolean;
   release(bytes: number): void;

@@ -1,5 +1,5 @@
-// Chooses the transport's driver: uWebSockets.js if it loads, otherwise the portable driver. Keeps
-// no state.
+// Chooses the transport's driver. `auto` means uWebSockets.js if it loads, otherwise the portable
+// driver. Keeps no state.
 
 import type { Driver } from "./driver.ts";
 import { loadUws } from "./uws/driver.ts";

@@ -11,7 +11,10 @@ interface WriterOwner {
   drained(): void;
 }
 
-/** Maximum size of one write while the peer reads slowly, and of the frames that are held. */
+/**
+ * Maximum total size of the queued frames in one write. If more bytes are queued while `isHeld` is
+ * set, the queue is flushed.
+ */
 const MAX_WRITE_BYTES = 64 * 1024;
 
 export class StreamWriter {

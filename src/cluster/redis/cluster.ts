@@ -68,7 +68,10 @@ export function createRedisCluster(ports: RedisClusterPorts): Cluster {
       wasDisconnected = false;
       resync.beat(isAnew);
     },
-    /** Reports a `missed` event for every watched user, because any of them may be offline now. */
+    /**
+     * Deletes unused libraries. Reports a `missed` event for every watched user, because any of
+     * them may be offline now.
+     */
     onDeath() {
       deleteLibraries();
       for (const uid of watched) listener({ kind: "missed", topic: presenceTopic(uid) });

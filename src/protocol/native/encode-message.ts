@@ -14,7 +14,7 @@ import { begin, FIXED_BYTES, type FrameWriter, textBytes } from "./writer.ts";
 
 const MESSAGE_FIELDS = 12;
 const CONVERSATION_FIELDS = 8;
-/** Size of the payload of a stream's message, without the text. */
+/** Maximum size of the payload of a stream's message, without the text. */
 const STREAM_PAYLOAD_BYTES = 32;
 
 export function writeSendack(

@@ -1,8 +1,8 @@
 // Reads the MessagePack subset of the native protocol, one value at a time, and checks the type,
 // range and bounds of each value. Owns one cursor per frame. Throws only FrameError. The error is
-// `fatal` if the bytes are not a valid MessagePack array. Otherwise, its code is `bad_request` or
-// the code of the violated rule. Never recurses, and never allocates memory for bytes that are not
-// in the frame. Works in browsers.
+// `fatal` if the bytes are not one complete array in this subset. Otherwise, its code is
+// `bad_request` or the code of the violated rule. Never recurses, and never allocates memory for
+// bytes that are not in the frame. Works in browsers.
 
 import type { ErrorCode } from "../../broker/errors.ts";
 import { decodeUtf8 } from "../../lib/utf8.ts";

@@ -1,6 +1,6 @@
 // Writes the MessagePack subset of the native protocol: nil, bool, unsigned integers, str, bin and
-// array. Owns the slab that finished frames are cut from. Each byte of a slab is written once, so a
-// frame may be kept. Works in browsers.
+// array. Owns the slab that finished frames are cut from. Each byte of a slab is used for one frame
+// only, so a frame may be kept. Works in browsers.
 
 import { charCode } from "../../lib/char-code.ts";
 import { encodeUtf8Into } from "../../lib/utf8.ts";

@@ -89,8 +89,8 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
   }
 
   /**
-   * Called every second. Charges the received bytes of an incomplete head to the budget. Returns
-   * false if the budget has no room for them.
+   * Called every second and on close. Charges the received bytes of an incomplete head to the
+   * budget. Returns false if the budget has no room for them.
    */
   chargeHead(): boolean {
     const isBetweenRequests =

@@ -20,8 +20,8 @@ export interface TcpSocketContext {
 }
 
 /**
- * Close code if the peer closed the connection. Over TCP, there are no close frames that could
- * contain a code.
+ * Close code if the connection was not closed with `end`. Over TCP, there are no close frames that
+ * could contain a code.
  */
 const ABNORMAL = 1006;
 /** Time for which a peer may keep open a connection that the server has ended. */

@@ -137,7 +137,8 @@ export class Incoming {
     if (event.kind !== "conversation") return;
     const { id, type } = event.conversation.channel;
     const name = `${topic.name} ${type}:${id}`;
-    // Moves the change to the end, so that the changes of one topic are delivered in this order.
+    // Moves the change to the end, so that the changes of one topic are delivered in order of
+    // arrival.
     this.#heldChanges.renew(name, { topic, event });
   }
 

@@ -104,8 +104,9 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   }
 
   /**
-   * Reports restored topics to the listener, which must recover the unstored events that were
-   * missed. Group topics have no such events.
+   * Reports restored topics to the listener, which must read again what missed events announced,
+   * such as memberships. Group topics are left out, because their missed publications are read by
+   * the catch-up.
    */
   function reportRestored(topics: readonly Topic[]): void {
     for (const topic of topics) if (!topic.startsWith("g:")) deliver({ kind: "missed", topic });

@@ -9,7 +9,7 @@
 --        clock        HASH: tick     time of the newest heartbeat of any incarnation, milliseconds
 --                           resumed  time of the first heartbeat after more than half of `silence`
 --                                    without any heartbeat, or after Redis' clock was set back
--- ARGV   incarnation   name of the incarnation: its node id, a colon and random digits
+-- ARGV   incarnation   name of the incarnation: its node id, a colon and 12 hex digits
 --        node          node id of the incarnation
 --        description   JSON, see NodeInfo
 --        silence       milliseconds without a heartbeat after which an incarnation is dead
