@@ -402,9 +402,9 @@ export interface Client {
    */
   emit(channel: ChannelRef, type: string, data?: string | undefined): Promise<void>;
   /**
-   * Reports that the user is typing in the channel. May be called on every key press, because at
-   * most one event is sent every 3 seconds. If `isTyping` is false, reports that the user stopped
-   * typing. Does nothing while the client is not online.
+   * Reports that the user is typing in the channel. May be called on every key press, because
+   * repeated calls for a channel send at most one event every 3 seconds. If `isTyping` is false,
+   * reports that the user stopped typing. Does nothing while the client is not online.
    */
   typing(channel: ChannelRef, isTyping?: boolean | undefined): void;
   /**

@@ -35,8 +35,8 @@ export class Calls {
   }
 
   /**
-   * Sends a request. If the request has waited for a connection or was sent before, calls `repeat`
-   * instead. Without `repeat`, sends the request again.
+   * Sends a request. If `repeat` is passed, and the request has waited for a connection or was sent
+   * before, calls `repeat` instead.
    */
   readonly call = async <K extends RequestKind>(
     request: Request<K>,

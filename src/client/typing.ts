@@ -16,7 +16,7 @@ interface TypingPorts {
 const TYPE = "typing";
 /** Data of the event that ends typing. */
 const STOP = "stop";
-/** Minimum time between two of this user's events in one channel. */
+/** Minimum time after which an event is repeated while the user keeps typing in a channel. */
 const REPEAT_MS = 3000;
 /** Time without an event after which a user is treated as no longer typing. */
 const TIMEOUT_MS = 6000;

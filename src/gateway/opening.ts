@@ -374,7 +374,10 @@ async function subscribeAndRead(
   return { state, seqsOf, ends };
 }
 
-/** Compares the client's resume points with the store. Starts the session at the result. */
+/**
+ * Compares the client's resume points with the store. Starts the session at the resulting
+ * positions.
+ */
 function applyResume(
   session: Session,
   {
@@ -401,8 +404,8 @@ function applyResume(
 }
 
 /**
- * Removes the session from groups of which its user is no longer a member. Decides for the other
- * groups whether missed messages are read first.
+ * Removes the session from groups of which its user is no longer a member. Decides for each other
+ * group whether missed messages are read before the session goes live.
  */
 async function settleGroups(
   session: Session,
@@ -488,9 +491,9 @@ function denied(point: ResumePoint): ResumeOutcome {
 
 /**
  * Compares a resume point with the store. The store may lack messages after a restore or a
- * fail-over. The CONNACK contains the last common seq, so that the client receives it before any
- * message or SENDACK. Otherwise, the SENDACK of a later message would suggest to the client that it
- * has all earlier messages.
+ * fail-over. The CONNACK then contains the last common seq, so that the client receives it before
+ * any message or SENDACK. Otherwise, the SENDACK of a later message would suggest to the client
+ * that it has all earlier messages.
  */
 function resumeOutcome(
   { channel, lastSeq, lastId = 0 }: ResumePoint,

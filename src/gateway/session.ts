@@ -1,6 +1,6 @@
-// An authenticated device session on this node: its connection, its wire format, the groups it
-// follows, and the number of bytes held for it while it catches up. A node has tens of thousands of
-// sessions, so fields that only a busy session needs are created on first use.
+// A device session on this node: its connection, its wire format, the groups it follows, and the
+// number of bytes held for it while it catches up. A node has tens of thousands of sessions, so
+// fields that only a busy session needs are created on first use.
 
 import { CLOSE_REASONS, type CloseReason } from "../broker/errors.ts";
 import type { ConnectAttempt, Restrictions } from "../broker/hooks.ts";
