@@ -156,8 +156,8 @@ export interface LiveStream extends AsyncIterable<string> {
    */
   readonly finished: Promise<Stream>;
   /**
-   * Yields the text in pieces: the whole text (`start`, the default), or only text that is received
-   * after this call (`now`). Throws the error that `finished` rejects with.
+   * Yields the text in pieces: the whole text (`start`, the default), or only text that is added
+   * later (`now`). Throws the error that `finished` rejects with.
    */
   pieces(from?: "start" | "now"): AsyncIterableIterator<string>;
 }

@@ -296,7 +296,7 @@ class OpenRequests {
     this.#timeoutMs = timeoutMs;
   }
 
-  /** Returns the next ref. A ref is reused only after 2^32 - 1 further requests. */
+  /** Returns the next ref. A ref is reused only after 2^32 - 1 requests. */
   nextRef(): number {
     this.#lastRef = (this.#lastRef % MAX_UINT32) + 1;
     return this.#lastRef;

@@ -285,7 +285,10 @@ export class Client implements ConnectionHandler {
     void this.#leaveDirectory(session, cause);
   }
 
-  /** Records the closed connection for the operator, unless the client left before its login. */
+  /**
+   * Records the closed connection for the operator, unless the client left before its login was
+   * accepted.
+   */
   #noteClosed(code: number, cause: CloseReason | undefined): void {
     const ended = cause ?? this.#refusal;
     const session = this.#session;

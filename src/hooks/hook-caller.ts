@@ -47,7 +47,7 @@ const OPEN_MS = 5000;
 const USER_SHARE = 1 / 8;
 /** Maximum number of waiting calls, as a multiple of `maxInFlight`. */
 const WAITING_FACTOR = 32;
-/** Maximum total size of the calls that wait or are in progress. */
+/** Maximum total size of the calls that wait or are in progress. A single call may exceed it. */
 const MAX_PENDING_BYTES = 67_108_864;
 const MAX_TEXT_LENGTH = 200;
 
