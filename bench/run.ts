@@ -106,7 +106,8 @@ ${BENCHMARKS.map(({ name, question }) => `  ${name.padEnd(14)} ${question}`).joi
   --rounds N        number of measurements of each value; more rounds make the medians more stable
   --seconds S       length of each measurement
   --sessions N      number of sessions in the benchmarks connections, reconnects and redis-restart,
-                    and maximum number in the benchmark connects (default: 10,000)
+                    and of idle readers in logs; maximum number of sessions in connects and tcp
+                    (default: 10,000)
   --against <ref>   compare with the build of another commit instead of the raw server
   --portable        measure the portable transport, compared with uWebSockets.js
   --profile         also print where our JavaScript thread spends its time

@@ -74,7 +74,9 @@ const goneMessage = {
 /** Fields of an event that contains one page of the users who need a push for a message. */
 const page = {
   uids,
-  page: count("Position of this event among the message's events, starting at 1"),
+  page: count(
+    "Position of this event among the `message.unreached` events about the message, starting at 1",
+  ),
   pages: count("Number of `message.unreached` events about the message"),
 };
 

@@ -537,7 +537,9 @@ export const systemUidsBody = Type.Array(uid, {
 export const sentBody = Type.Object(
   {
     message_id: count("Id of the message, unique in the cluster"),
-    message_seq: count("Sequence number of the message in the channel; 0 if it was not stored"),
+    message_seq: count(
+      "Sequence number of the message in the channel; 0 for a command and for a message that was not stored",
+    ),
     client_msg_no: text("client_msg_no of the request, or the one that the server created"),
     repeated: Type.Optional(
       flag(

@@ -42,7 +42,7 @@ export const ERRORS = {
   channel_not_found: { message: "The channel does not exist", retry: false },
   not_in_channel: { message: "The user is not in the channel", retry: false },
   channel_disbanded: { message: "The channel is disbanded", retry: false },
-  channel_banned: { message: "Nobody may send to the channel", retry: false },
+  channel_banned: { message: "Only system accounts may send to the channel", retry: false },
   send_banned: { message: "Sending is disabled for the group or the sender", retry: false },
   not_subscriber: {
     message: "The sender is not a member of the channel",

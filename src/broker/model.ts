@@ -72,7 +72,7 @@ export function streamLogPath(key: ChannelKey, clientMsgNo: string): string {
 
 /** The rules for a group, or for the personal channels of the user `id` [spec: Channel]. */
 export interface ChannelInfo extends ChannelRef {
-  /** True if nobody may send to the group, or to the user `id`. */
+  /** True if only the system and system accounts may send to the group, or to the user `id`. */
   readonly ban: boolean;
   /** True if the channel was disbanded. This cannot be undone, and the id cannot be used again. */
   readonly disband: boolean;

@@ -104,7 +104,7 @@ export class Unreached {
           if (isTransient(error)) throw error;
           this.#ports.onError(
             error,
-            "Could not decide which users of a channel need a push notification; its messages in this step get no message.unreached events",
+            "Could not decide which users of a channel need a push notification; no message.unreached events are written for the affected messages",
           );
         }
       }),

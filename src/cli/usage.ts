@@ -83,7 +83,8 @@ const USAGES: Readonly<Record<ClientCommand, Usage>> = {
     arguments: "<uid>",
     maxWords: 1,
     about: `Connects as a client of the user and prints messages, streams and events as they arrive, until
-Ctrl-C. Reconnects automatically. Meanwhile, the user is online. Commands stay in the user's inbox.
+Ctrl-C. Reconnects automatically. While jindou watch runs, the user is online. Commands (sync_once)
+stay in the user's inbox.
 The token comes from the environment variable ${USER_TOKEN_ENV}, or from the file that
 ${USER_TOKEN_ENV}_FILE names. Without a token, the command registers a new one for the class
 in --device, as jindou token does.`,

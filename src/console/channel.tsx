@@ -164,7 +164,7 @@ function ChannelDetails({ target }: { readonly target: Target }) {
 }
 
 const FLAGS: readonly (readonly [flag: keyof ChannelState, meaning: string])[] = [
-  ["ban", "nobody may send"],
+  ["ban", "only system accounts may send"],
   ["send_ban", "members may not send"],
   ["disband", "disbanded"],
   ["allow_stranger", "strangers may send"],

@@ -27,7 +27,7 @@ function Demo() {
           <li>Write as Ann and as Ben, in the group or to each other.</li>
           <li>Ask the AI, and stop it while it writes.</li>
           <li>Cut Ben’s network, write to him, and restore it.</li>
-          <li>Sign Ann in on a second device, which ends the first.</li>
+          <li>Sign Ann in on a second device, which signs out the first.</li>
         </ol>
         {consolePath !== "" && <a href={consolePath}>Console</a>}
       </header>

@@ -70,11 +70,11 @@ export const hooksOptions = Type.Object(
   {
     connect: Type.Object(
       {
-        url: url("a client logs in or refreshes its token"),
+        url: url("a client logs in, refreshes its token or uses a stream over HTTP"),
         secret,
         timeoutMs: timeoutMs(1000),
         maxInFlight,
-        onFailure: onFailure("a login"),
+        onFailure: onFailure("a login, a token refresh or the use of a stream"),
         forwardHeaders: Type.Array(Type.String({ minLength: 1, maxLength: 128 }), {
           default: [],
           description:
@@ -86,7 +86,7 @@ export const hooksOptions = Type.Object(
     ),
     send: Type.Object(
       {
-        url: url("a client's message is stored"),
+        url: url("a client's message or command is accepted"),
         secret,
         channels: Type.Array(Type.String({ minLength: 1, maxLength: 131 }), {
           default: ["*"],
@@ -95,7 +95,7 @@ export const hooksOptions = Type.Object(
         }),
         timeoutMs: timeoutMs(500),
         maxInFlight,
-        onFailure: onFailure("a message"),
+        onFailure: onFailure("a message or command"),
         staticHeaders,
       },
       CLOSED,

@@ -745,7 +745,7 @@ export function acceptedPositions(
       return batches[0]?.after ?? position;
     };
     const what =
-      "Could not read a webhook's position in a partition, so no event after the webhook's first position is removed";
+      "Could not read a webhook's position in a feed partition, so the events after its first position are kept until the feed exceeds its size limit";
     return ifReadable(read, what, onDamage) ?? first;
   });
 }

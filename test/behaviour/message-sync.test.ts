@@ -146,7 +146,7 @@ t.test(
     });
     t.same(body, {
       fail_uids: [eve],
-      reason: ["Nobody may send to the channel"],
+      reason: ["Only system accounts may send to the channel"],
     });
     t.same(await untilReceived(client, 1), ["to all"]);
     t.match(client.messages[0], { fromUid: alice });

@@ -28,7 +28,7 @@ t.test(
     const banned = await world.send(ann, channel, "no");
     t.match(banned, {
       status: 400,
-      body: { msg: "Nobody may send to the channel", status: 400 },
+      body: { msg: "Only system accounts may send to the channel", status: 400 },
     });
     t.same((await put({ subscribers: [bob] })).body, DONE);
     const response = await world.send(ann, channel, "hello");

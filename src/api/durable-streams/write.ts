@@ -337,7 +337,7 @@ function gapReply(expected: number, received: number): HttpReply {
   return edgeReply(
     "producer_gap",
     { "producer-expected-seq": String(expected), "producer-received-seq": String(received) },
-    `The next Producer-Seq is ${expected}, but the request has ${received}. Requests from the producer were lost in transit, or Redis has lost acknowledged writes (see appendfsync)`,
+    `The next Producer-Seq is ${expected}, but the request has ${received}. Requests from the producer were lost in transit, or the store has lost acknowledged writes (on Redis, see appendfsync)`,
   );
 }
 

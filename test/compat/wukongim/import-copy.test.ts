@@ -133,7 +133,7 @@ t.test(
       path.startsWith("/cluster/logs") ? { status: 404, body: "" } : undefined;
     const { code, stdout, stderr } = await runImport(t, source, node, ["--close"]);
     t.equal(code, 0, stdout + stderr);
-    t.match(JSON.parse(stdout).warnings[0], /^The server's logs cannot be read/);
+    t.match(JSON.parse(stdout).warnings[0], /^The server's slot logs cannot be read/);
     const { body } = await node.call("/conversation/sync", { uid: "kim", msg_count: 100 });
     const club = body.find((row: { readonly channel_id: string }) => row.channel_id === "club");
     t.same(

@@ -271,7 +271,7 @@ class Copy {
       this.#flags.clear();
       this.#deletions.clear();
       this.#warnings.push(
-        `The server's logs cannot be read, so the flags large, send_ban and allow_stranger are unknown and count as 0. Set them with --channels. (${error.message})`,
+        `The server's slot logs cannot be read, so the flags large, send_ban and allow_stranger are unknown and count as 0. Set them with --channels. (${error.message})`,
       );
       await this.#inferDeletions();
     }
