@@ -125,7 +125,8 @@ export const historyQuery = Type.Object({
     Type.Integer({
       minimum: 1,
       maximum: MAX_SEQ,
-      description: "Only messages before this sequence number, newest first unless order is set",
+      description:
+        "Only messages before this sequence number, newest first unless after or order is set",
     }),
   ),
   after: Type.Optional(

@@ -570,7 +570,9 @@ class Copy {
         }
         if (this.#deleted.has(`${uid}\n${channel}`) || this.#flags.get(channel)?.large) continue;
         if (count !== undefined && count !== unread)
-          this.#differ(`${uid} in ${channel}: ${count} unread messages instead of ${unread}`);
+          this.#differ(
+            `${uid} in ${channel}: ${count} unread messages on the node, but ${unread} on the server`,
+          );
       }
     });
     if (missingCount > 0)
