@@ -216,7 +216,9 @@ export const conversationsBody = Type.Array(
       version: Type.Integer({
         description: "Time of the last change in Unix milliseconds",
       }),
-      recents: Type.Array(syncedMessage, { description: "Newest messages, newest first" }),
+      recents: Type.Array(syncedMessage, {
+        description: "Newest messages, at most `msg_count` of them, newest first",
+      }),
     },
     {
       title: "Conversation",
