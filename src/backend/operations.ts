@@ -313,7 +313,7 @@ export type SendRequest = {
 export type SentMessage = {
   /** Id of the message, unique in the cluster */
   readonly message_id: number;
-  /** Sequence number of the message in the channel; 0 if it was not stored */
+  /** Sequence number of the message in the channel; 0 for a command and for a message that was not stored */
   readonly message_seq: number;
   /** client_msg_no of the request, or the one that the server created */
   readonly client_msg_no: string;
@@ -882,7 +882,7 @@ export type MessageUnreachedEvent = {
           | undefined;
         /** Ids of the users whom the event concerns */
         readonly uids: readonly string[];
-        /** Position of this event among the message's events, starting at 1 */
+        /** Position of this event among the `message.unreached` events about the message, starting at 1 */
         readonly page: number;
         /** Number of `message.unreached` events about the message */
         readonly pages: number;
@@ -900,7 +900,7 @@ export type MessageUnreachedEvent = {
         readonly gone: 1;
         /** Ids of the users whom the event concerns */
         readonly uids: readonly string[];
-        /** Position of this event among the message's events, starting at 1 */
+        /** Position of this event among the `message.unreached` events about the message, starting at 1 */
         readonly page: number;
         /** Number of `message.unreached` events about the message */
         readonly pages: number;
@@ -1974,7 +1974,7 @@ export type Conversation = {
   readonly readed_to_msg_seq: number;
   /** Time of the last change in Unix milliseconds */
   readonly version: number;
-  /** Newest messages, newest first */
+  /** Newest messages, at most `msg_count` of them, newest first */
   readonly recents: readonly SyncedMessage[];
 };
 
@@ -2158,7 +2158,7 @@ export interface Operations {
     readonly from_seq?: number | undefined;
     /** Last sequence number, inclusive. 0 or absent means the newest */
     readonly to_seq?: number | undefined;
-    /** Only messages before this sequence number, newest first unless order is set */
+    /** Only messages before this sequence number, newest first unless after or order is set */
     readonly before?: number | undefined;
     /** Only messages after this sequence number, oldest first unless order is set */
     readonly after?: number | undefined;
