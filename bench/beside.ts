@@ -59,8 +59,8 @@ export const beside: Benchmark = {
 };
 
 /**
- * Compares the send times of both builds while the work runs. With one build, the baseline is sends
- * without other work.
+ * Compares the times of sends to two builds during other work. If only one build is measured, the
+ * baseline is its sends without other work.
  */
 function rowOf(
   { subjects, plan }: Bench,

@@ -2,7 +2,7 @@
 // `ws-server.ts publish|answer <frame in hex> <HTTP body>`. Prints its port.
 //
 //   publish   for every POST, and for every frame on a socket of `/publish`, sends the frame of the
-//             command line to all other sockets
+//             command line to all sockets of other paths
 //   answer    replies to every frame with the frame of the command line, and to every POST with the
 //             body of the command line
 

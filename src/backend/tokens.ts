@@ -21,7 +21,10 @@ export interface TokenClaims {
   readonly expiresInS?: number | undefined;
   readonly issuer?: string | undefined;
   readonly audience?: string | undefined;
-  /** Further claims. Claims that the other fields set, such as `exp`, are ignored here. */
+  /**
+   * Further claims. `sub`, `iss`, `aud`, `iat`, `exp` and the device claims are ignored here, even if
+   * the corresponding field is absent.
+   */
   readonly claims?: Readonly<Record<string, unknown>> | undefined;
 }
 

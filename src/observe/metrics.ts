@@ -1,5 +1,6 @@
 // The metrics of one node: a family for each row of the table in `table.ts`, and the methods with
-// which the gateway and the API count. Counting must neither allocate memory nor throw.
+// which the gateway and the API count. Counting must not throw. On hot paths, it must not allocate
+// memory either.
 
 import { EventLoopLag } from "./event-loop-lag.ts";
 import { Cell, Family, Histogram } from "./families.ts";
@@ -198,8 +199,8 @@ function apiMetrics(families: Families): ApiMetrics {
 }
 
 /**
- * Returns a function that counts the requests of a route. It creates the route's series at the first
- * request, and keeps the counts by status, because joining labels is slow.
+ * Returns a function that counts the requests of a route. It creates the route's series at the
+ * first request, and keeps the counts by status, because joining labels is slow.
  */
 function requestCounter(route: string, families: Families): RequestCounter {
   const byStatus = new Map<number, Cell>();

@@ -11,8 +11,8 @@ const EMBEDDED_MAX_BYTES = 1024 ** 3;
 const REDIS_MAX_BYTES = 256 * 1024 ** 2;
 
 /**
- * Returns the positions up to which webhooks no longer need events, or `undefined` if there are no
- * webhooks.
+ * Returns the positions up to which webhooks no longer need events, or `undefined` if no webhook is
+ * enabled.
  */
 type NeededEvents = () => Promise<readonly EventPosition[] | undefined>;
 

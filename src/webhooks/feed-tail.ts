@@ -1,6 +1,6 @@
-// Notifies lanes (see `lane.ts`) that wait for events of the feed. One read of a partition serves
-// the idle lanes of all endpoints. If no event is missing, it wakes only the lanes that deliver one
-// of the new events. State: the waiting lanes.
+// Notifies lanes (see `lane.ts`) that wait for events of the feed. One read serves all idle lanes,
+// of any endpoint, at the same position of a partition. If no event is missing, the read wakes only
+// the lanes that deliver one of the new events. State: the waiting lanes.
 
 import {
   EVENT_PARTITIONS,
@@ -77,7 +77,7 @@ export class FeedTail {
     return () => idle.delete(lane);
   }
 
-  /** Returns true if the partition has the event with this number. */
+  /** Returns true if a notification has shown that the partition has the event with this number. */
   hasNumber(partition: number, number: number): boolean {
     return this.#partitionAt(partition).newest >= number;
   }

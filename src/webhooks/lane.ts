@@ -411,8 +411,9 @@ function isJudged({ count, attempts, isSuspect }: Batch): boolean {
 }
 
 /**
- * Returns the events of one request: the longest prefix of the events that have the same group and
- * a total size of at most `MAX_BODY_BYTES`. A larger first event is returned alone.
+ * Returns the events of one request. Leaves out events that the format cannot represent, and
+ * returns the longest prefix of the others that has a single group and a total size of at most
+ * `MAX_BODY_BYTES`. A larger first event is returned alone.
  */
 function requestEvents(events: readonly PlacedEvent[], format: Format): readonly PlacedEvent[] {
   const formatted = events.filter(({ event }) => format.groupOf(event) !== undefined);

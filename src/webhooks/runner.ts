@@ -729,7 +729,7 @@ export class Runner {
 
 /**
  * Returns the positions up to which the endpoint has accepted all events of the live delivery. For
- * a partition whose state cannot be read, this is the endpoint's first position.
+ * a partition whose state is missing or cannot be read, this is the endpoint's first position.
  */
 export function acceptedPositions(
   { from }: Endpoint,
@@ -770,7 +770,7 @@ function requestIdOf(
   return isOne && event ? event.id : `${partition}-${first}-${last.number}`;
 }
 
-/** Result of a turn that did nothing. */
+/** Result that is used for a turn that failed, or that was not performed. */
 const NO_TURN = { waitMs: ERROR_PAUSE_MS, notices: 0, startedMs: 0 };
 
 /** Page of the lane that announces gaps, which reads nothing. */

@@ -452,8 +452,8 @@ class WebhookDispatch implements WebhookService {
   }
 
   /**
-   * Applies a change to an endpoint on this node. The other nodes read the change at their next
-   * tick.
+   * Makes this node apply a change to an endpoint at once. The other nodes read the change at their
+   * next tick.
    */
   async #announce(): Promise<void> {
     this.#tick();

@@ -24,7 +24,7 @@ export function createWukongimFormat(compressAbove: number): Format {
     ],
 
     groupOf({ type, data }) {
-      // A message that has been removed lacks the fields that the bodies need.
+      // A message that has expired or was removed lacks the fields that the bodies need.
       if (data.gone === 1) return undefined;
       if (type === "message.stored" || type === "command.sent") return "msg.notify";
       // A request contains users of a single message: all of them, unless a batch ends between two

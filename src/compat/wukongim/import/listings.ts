@@ -108,8 +108,8 @@ export async function nodeIds(source: Source): Promise<readonly string[]> {
 }
 
 /**
- * Yields a node's channels that have a log. The pages are read from new to old, because the server omits
- * rows in the other direction.
+ * Yields a node's channels that have a log. The pages are read from new to old, because the server
+ * omits rows in the other direction.
  */
 export async function* loggedChannels(
   source: Source,

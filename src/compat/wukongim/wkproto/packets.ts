@@ -64,7 +64,7 @@ export class PacketSplitter {
 
   /**
    * Yields the packets that are complete after this data. The caller must read all of them. Throws
-   * a fatal FrameError if the data is not a packet.
+   * a fatal FrameError if the data is not a packet or a packet is too large.
    */
   *split(data: Uint8Array): Generator<Buffer, void> {
     let unread: Buffer = Buffer.from(data.buffer, data.byteOffset, data.length);
