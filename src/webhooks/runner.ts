@@ -239,8 +239,8 @@ export class Runner {
   }
 
   /**
-   * Applies changed settings, and counts the parked events again. If the endpoint is disabled, the
-   * runner must be stopped instead.
+   * Applies changed settings, starts new replays, and counts the parked events again. If the
+   * endpoint is disabled, the runner must be stopped instead.
    */
   async update(endpoint: Endpoint): Promise<void> {
     const openReplays = new Set(this.#endpoint.replays.map(({ id }) => id));
