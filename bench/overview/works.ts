@@ -31,7 +31,7 @@ export interface PlannedWork {
   readonly unit: string;
   readonly work: Work;
   readonly connections: number;
-  /** Unanswered messages on each connection, or in flight in a fan-out. */
+  /** Number of unanswered messages on each connection, or of messages in flight in a fan-out. */
   readonly depth: number;
   readonly loop: string;
 }

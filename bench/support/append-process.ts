@@ -49,7 +49,7 @@ interface AppendRequest {
   readonly module: string | undefined;
 }
 
-/** Starts the process. It prints one line of JSON, see AppendFigures. */
+/** Starts the process, which prints one line of JSON (see `AppendFigures`). */
 export function startAppend(workbench: Workbench, request: AppendRequest): Child {
   return workbench.spawn({
     name: `Appending with ${request.setting.title}`,

@@ -11,7 +11,7 @@ export interface BenchmarkResult {
   readonly name: string;
   readonly question: string;
   readonly command: string;
-  /** Time of the end [ISO 8601]. */
+  /** Time at which the run ended [ISO 8601]. */
   readonly at: string;
   readonly machine: {
     readonly cpu: string;

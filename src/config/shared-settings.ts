@@ -4,8 +4,8 @@
 import { CONFIG_KEYS, type Config } from "./schema.ts";
 
 /**
- * Sections and keys that describe one process, its machine or its place in the network.
- * `redis.prefix` is also excluded: nodes with different prefixes belong to different clusters.
+ * Sections and keys that describe one process, its machine or its place in the network. The list
+ * also contains `redis.prefix`, because nodes with different prefixes belong to different clusters.
  */
 const OF_ONE_NODE = [
   ...[

@@ -1,4 +1,4 @@
-// Settings page: the effective configuration with the source of each value, the managers, and the
+// Settings page: the effective configuration (each value with its source), the managers and the
 // nodes.
 
 import { useState } from "preact/hooks";

@@ -90,7 +90,10 @@ export class Device {
     );
   }
 
-  /** Reads the newest page of history, or the page before the oldest message. */
+  /**
+   * Reads the page of history before the oldest message of the thread. Reads the newest page if the
+   * thread is empty.
+   */
   async loadOlder(thread: Thread): Promise<void> {
     thread.hasOlder = false;
     const before = thread.messages[0]?.messageSeq;

@@ -21,8 +21,8 @@ export interface GatewayMetrics {
   frameIn(bytes: number): void;
   worked(operation: string, frames: number): void;
   /**
-   * Counts a message that was sent over a socket and stored `ms` milliseconds after it was
-   * received.
+   * Counts a message or command that was sent over a socket and accepted `ms` milliseconds after it
+   * was received.
    */
   sent(channelType: number, ms: number): void;
   /** Counts an event that a client sent and that was passed on to its channel. */

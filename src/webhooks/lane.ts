@@ -108,8 +108,8 @@ export class Lane {
   readonly #ports: LanePorts;
   #state: PartitionState;
   /**
-   * Change that the stored state lacks: `accepted` if a batch was accepted, `skipped` if only
-   * events were skipped. The next call of `#change` stores it.
+   * Change that the stored state lacks: `accepted` if a batch was accepted or postponed, `skipped`
+   * if only events were skipped. The next call of `#change` stores it.
    */
   #unsaved: "nothing" | "skipped" | "accepted" = "nothing";
   /** See `fullAt`. */
@@ -178,7 +178,7 @@ export class Lane {
     return Math.max(0, Math.min(IDLE, ...open.map(({ dueMs }) => dueMs - now())));
   }
 
-  /** Stores that batches have been accepted, unless this is already stored. */
+  /** Stores that batches have been accepted or postponed, unless this is already stored. */
   async flush(): Promise<void> {
     if (this.#unsaved === "accepted") await this.#change((state) => state);
   }

@@ -462,7 +462,7 @@ class WebhookDispatch implements WebhookService {
 
   // --- Deliveries --------------------------------------------------------------------------------
 
-  /** Reads the endpoints and renews the leases immediately, and then at each interval. */
+  /** Reads the endpoints and renews the leases at once, and then every `#tickMs` milliseconds. */
   #tick(): void {
     clearTimeout(this.#timer);
     if (this.#isClosed) return;

@@ -119,7 +119,7 @@ const SUCCESSES: ReadonlyMap<string, Shape> = new Map<string, Shape>([
 
 /**
  * Converts the reply to a send. Some publicly available backends read the result at the top level,
- * others read it under `data`, which exists only in the reply for a single message.
+ * and others under `data`, which exists only in the reply for a single message.
  */
 function sentReply(reply: HttpReply): HttpReply {
   const json = String(reply.body); // a JSON object written by messages.ts or message-batch.ts
