@@ -349,7 +349,7 @@ async function offlineCount({ servers, uids }: Setup): Promise<number> {
 
 /**
  * Sends one message to each group, through the nodes in turn, unless `isSent` is true. Returns the
- * time until every open session has the messages of both its groups.
+ * time until every open session has the messages of its two groups.
  */
 async function waitForMessages(
   setup: Setup,

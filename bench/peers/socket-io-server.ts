@@ -1,6 +1,6 @@
 // The server of the peer `socket.io`. Checks and stores nothing. Prints its port. Emits the body of
 // a `POST /publish` to all sockets, and the content of an event `publish` to all other sockets.
-// Answers a `POST /answer`, and acknowledges an event `send`.
+// Replies to a `POST /answer`, and acknowledges an event `send`.
 
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";

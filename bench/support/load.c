@@ -302,7 +302,7 @@ static void count_packed(Connection *connection, const uint8_t *content, size_t 
   }
 }
 
-/** Handles one WebSocket frame from the buffer. Returns false if it is incomplete or a close frame. */
+/** Handles one WebSocket frame from the buffer. Returns false if it is incomplete or a close. */
 static int parse_frame(Connection *connection, uint64_t at) {
   Buffer *in = &connection->in;
   uint8_t *frame = in->bytes + in->start;

@@ -27,7 +27,7 @@ export interface Opening {
   readonly upgrade: Uint8Array | undefined;
   /** First frame after the upgrade. */
   readonly open?: Uint8Array;
-  /** Number of frames that answer the first frame. Default: 1. */
+  /** Number of frames with which the server replies to the first frame. Default: 1. */
   readonly replies?: number;
   /** Bytes by which these frames are recognised. Default: all frames count. */
   readonly opened?: Uint8Array;

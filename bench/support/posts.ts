@@ -1,4 +1,4 @@
-// Answers the POST requests of an HTTP server that also serves Socket.IO sockets.
+// Replies to the POST requests of an HTTP server that also serves Socket.IO sockets.
 
 import type { IncomingMessage, Server } from "node:http";
 import { text } from "node:stream/consumers";

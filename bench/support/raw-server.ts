@@ -23,7 +23,7 @@ const SERVERS = {
     });
   },
 
-  /** Answers every frame with a fixed frame. */
+  /** Replies to every frame with a fixed frame. */
   echo(app: TemplatedApp, answer: Uint8Array): void {
     app.ws("/*", {
       message: (socket) => {
@@ -92,7 +92,7 @@ const SERVERS = {
 
   /**
    * Subscribes every socket to two topics, as each session of the connections bench belongs to two
-   * groups. Answers every frame with a fixed frame.
+   * groups. Replies to every frame with a fixed frame.
    */
   topics(app: TemplatedApp, answer: Uint8Array): void {
     let opened = 0;

@@ -247,8 +247,8 @@ export function valueReader<S extends TSchema>(
 
 function validate<T>(schema: TSchema, validator: Validator, value: unknown): ReadResult<T> {
   const problem = problemOf(schema, validator, value);
-  // The cast is safe, because the value conforms to the schema. The validator's own type is too deep
-  // to pass through a generic.
+  // The cast is safe, because the value conforms to the schema. The validator's own type is too
+  // deep to pass through a generic.
   if (problem === undefined) return { value: value as T };
   const { code, ...options } = problem;
   return { refusal: errorReply(code, options) };

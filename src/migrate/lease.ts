@@ -24,7 +24,7 @@ type Server = ReturnType<Link["primaryOf"]>;
 export class Lease {
   readonly #link: Link;
   readonly token = randomUUID();
-  /** Time at which the last successful renewal began. The lease lasts at least `LEASE_MS` longer. */
+  /** Start of the last successful renewal. The lease expires no earlier than `LEASE_MS` later. */
   #renewedAtMs = Number.NEGATIVE_INFINITY;
   /**
    * Time on each server's clock, in Unix milliseconds, after which the server rejects this

@@ -1,6 +1,6 @@
 // Delivers the events of one feed partition to an endpoint. Each call to `turn` performs one step:
-// it forms a batch and sends it, or sends a batch again. State: the partition's state, and whether
-// it must be stored again.
+// it sends the batches that are due, or forms the next batch. State: the partition's state, and
+// whether it must be stored again.
 
 import type { EventPosition as Position } from "../broker/event-ports.ts";
 import type { WebhookSettings } from "../broker/webhook-ports.ts";
