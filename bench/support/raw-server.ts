@@ -33,8 +33,8 @@ const SERVERS = {
   },
 
   /**
-   * For each POST and for each frame that a socket sends, publishes a fixed frame through a topic to
-   * all sockets except those of `/publish`.
+   * For each POST and for each frame that a socket sends, publishes a fixed frame through a topic
+   * to all sockets except those of `/publish`.
    */
   fanout(app: TemplatedApp, answer: Uint8Array): void {
     app.ws<{ isPublisher: boolean }>("/*", {

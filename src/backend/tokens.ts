@@ -22,8 +22,8 @@ export interface TokenClaims {
   readonly issuer?: string | undefined;
   readonly audience?: string | undefined;
   /**
-   * Further claims. `sub`, `iss`, `aud`, `iat`, `exp` and the device claims are ignored here, even if
-   * the corresponding field is absent.
+   * Further claims. `sub`, `iss`, `aud`, `iat`, `exp` and the device claims are ignored here, even
+   * if the corresponding field is absent.
    */
   readonly claims?: Readonly<Record<string, unknown>> | undefined;
 }

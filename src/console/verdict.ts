@@ -124,7 +124,7 @@ function windowOf(samples: readonly Sample[], minutes: number) {
 }
 
 /**
- * Maximum period of a change, in minutes. The console keeps the metrics of 15 minutes, but the
+ * Maximum period of a figure, in minutes. The console keeps the metrics of 15 minutes, but the
  * oldest sample may be somewhat newer than that.
  */
 const MAX_MINUTES = 14;

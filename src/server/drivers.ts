@@ -74,8 +74,8 @@ export function judgesBans({ api }: Config): boolean {
 }
 
 /**
- * Returns the time for which the record of a logout is kept, in milliseconds. After this time, every
- * JWT that was issued before the logout is invalid.
+ * Returns the time for which the record of a logout is kept, in milliseconds. After this time,
+ * every JWT that was issued before the logout is invalid.
  */
 export function logoutMs({ auth: { jwt } }: Config): number {
   return Math.max(LOGOUT_TTL_MS, (jwt.maxAgeS + 2 * jwt.clockToleranceS) * 1000);

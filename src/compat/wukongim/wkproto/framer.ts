@@ -14,8 +14,8 @@ export class PacketFramer implements Framer {
   }
 
   /**
-   * Yields the packets in the bytes. If the next bytes are not a packet, or the packet is too large,
-   * yields their beginning, which the codec refuses with a reply, and stops.
+   * Yields the packets in the bytes. If the next bytes are not a packet, or the packet is too
+   * large, yields their beginning, which the codec refuses with a reply, and stops.
    */
   *frames(bytes: Uint8Array): Generator<Uint8Array, void> {
     if (this.#isNew && !startsWithConnect(bytes)) return yield bytes.subarray(0, 1);
