@@ -88,7 +88,7 @@ async function callNode(command: ClientCommand, argv: readonly string[]): Promis
     switchStopped: async (config, isOn) =>
       (await import("./server/stopped-feed.ts")).switchStoppedFeed(config, isOn),
   });
-  if (stopping.signal.aborted) process.exit(); // ends a call that the API does not answer
+  if (stopping.signal.aborted) process.exit(); // ends a call that gets no reply
 }
 
 function printConfig(line: CommandLine): void {

@@ -97,7 +97,8 @@ export class Attackers {
       socket.write(upgrade);
       socket.once("data", () => {
         socket.write(frame);
-        if (nextVolley !== undefined) socket.once("data", () => repeat(socket, nextVolley)); // the CONNACK
+        // The next data is the CONNACK.
+        if (nextVolley !== undefined) socket.once("data", () => repeat(socket, nextVolley));
       });
     });
   }

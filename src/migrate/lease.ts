@@ -102,7 +102,7 @@ export class Lease {
       const nowMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);
       fences.set(server, nowMs + LEASE_MS);
     });
-    await Promise.allSettled(reads); // a server without a reply gets no fence, and so no writes
+    await Promise.allSettled(reads); // a server that does not reply gets no fence
     const isOurs = await this.#callScript(LEASE_MS, how);
     if (isOurs && calledAtMs > this.#renewedAtMs) {
       this.#renewedAtMs = calledAtMs;
