@@ -90,10 +90,7 @@ export class Device {
     );
   }
 
-  /**
-   * Reads the page of history before the oldest message of the thread. Reads the newest page if the
-   * thread is empty.
-   */
+  /** Reads the page of history before the thread's oldest message, or the newest page if empty. */
   async loadOlder(thread: Thread): Promise<void> {
     thread.hasOlder = false;
     const before = thread.messages[0]?.messageSeq;

@@ -1,6 +1,5 @@
 // The demo: two users side by side, each with their own clients. When the page is closed, it
-// removes its tokens and its group, unless the browser no longer sends these calls. Its messages
-// expire later.
+// removes its tokens and its group if the browser still sends the calls. Messages expire later.
 
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";

@@ -80,7 +80,7 @@ t.test(
     t.equal((await node.call("/readyz")).status, 200);
     t.match(
       await runImport(t, source, node),
-      { code: 1, stderr: /rejects the call: The import is closed/ },
+      { code: 1, stderr: /rejects the call: No import is open, and a closed import/ },
       "a further pass is refused",
     );
 
@@ -212,7 +212,9 @@ t.test(
     replace(10, before);
     const [deleted] = rows.splice(9, 1);
     const short = await runImport(t, source, node, ["--close"]);
-    t.match(JSON.parse(short.stdout).differences, [/still has 1 that the server has deleted$/]);
+    t.match(JSON.parse(short.stdout).differences, [
+      /the server has deleted 1 of them, but the node has not$/,
+    ]);
     if (deleted !== undefined) rows.splice(9, 0, deleted);
     const { code, stdout, stderr } = await runImport(t, source, node, ["--close"]);
     t.equal(code, 0, stdout + stderr);
@@ -405,7 +407,7 @@ t.test(
     await redis.client().hset("jd:{all}:import", "phase", "closing");
     t.match(await runImport(t, source, node, ["--close"]), {
       code: 1,
-      stderr: /The import is closed/,
+      stderr: /a closed import cannot be opened again/,
     });
     t.match((await node.call("/admin/import")).body, { state: "closed" });
     t.equal((await node.call("/readyz")).status, 200);
