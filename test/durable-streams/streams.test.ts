@@ -198,7 +198,7 @@ t.test(
     t.match((await fork(65)).json, {
       status: 413,
       code: "log_full",
-      error: /more than 64 sources/,
+      error: /more than 64 streams/,
     });
     t.equal((await call(path(65))).status, 404);
     t.equal((await call(path(64))).text, "[0]");

@@ -106,7 +106,7 @@ t.test(
     };
     const node = spawnJindou(t, [], { env });
     await node.logged("The migration failed and will be retried");
-    const { apiPort } = await node.logged("The node waits until its data has been moved");
+    const { apiPort } = await node.logged("The node waits until its data has been migrated");
     const get = (path: string, headers: Readonly<Record<string, string>>) =>
       fetch(`http://127.0.0.1:${apiPort}${path}`, { headers });
     const call = (path: string, bearer: string) => get(path, { authorization: `Bearer ${bearer}` });

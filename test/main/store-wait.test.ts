@@ -95,7 +95,7 @@ t.test("after a node has waited for Redis, it waits for a running migration", as
   const waiting = await startNode(t, redis.url);
   await waiting.logged(WAITING);
   await redis.restart();
-  t.ok(await waiting.logged("The node waits until its data has been moved"));
+  t.ok(await waiting.logged("The node waits until its data has been migrated"));
   t.match(await (await waiting.call("/migrate/result")).json(), { status: "running" });
   waiting.child.kill("SIGTERM");
   t.equal((await waiting.exit).code, 0);
