@@ -487,7 +487,7 @@ t.test(
   },
 );
 
-t.test("a vague name is reported, except for a parameter of a closure on one line", async (t) => {
+t.test("a vague name is reported, unless it is a parameter of a one-line closure", async (t) => {
   const files = readTexts({
     "src/lib/a.ts": [
       "class C {\n  #parts = 1;\n  #cursor = 2;\n}",

@@ -1,5 +1,5 @@
 // CPU time of the measured processes. Included only by load.c. Owns the CPU seconds that each
-// process has used between the two calls to `count_cpu`.
+// process used between the two calls to `count_cpu`.
 #pragma once
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 static double cpuSeconds[MAX_NUMBERS];
 
-/** Returns the CPU time (user plus system) of a process in seconds. Returns 0 if it cannot be read. */
+/** Returns the CPU time (user and system) of a process in seconds, or 0 if it cannot be read. */
 static double cpu_seconds(int pid) {
   char path[64], text[1024];
   snprintf(path, sizeof path, "/proc/%d/stat", pid);

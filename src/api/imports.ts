@@ -123,7 +123,7 @@ function lineSchemas(maxUids: number) {
         Type.Integer({
           minimum: 0,
           maximum: 255,
-          description: "Setting bits that a WKProto client sent with the message",
+          description: "Bits of the WKProto field Setting that the client sent with the message",
         }),
       ),
       topic: Type.Optional(

@@ -513,7 +513,7 @@ export const varzBody = Type.Object(
   },
   {
     title: "Varz",
-    description: "Identity and current figures of a process",
+    description: "Identity and current statistics of a process",
     examples: [
       {
         server_id: "n1",

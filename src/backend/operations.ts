@@ -1578,7 +1578,7 @@ export type MigrationResult = {
 /** One of running, completed, migrated, failed */
 export type MigrationStatus = "running" | "completed" | "migrated" | "failed";
 
-/** Identity and current figures of a process */
+/** Identity and current statistics of a process */
 export type Varz = {
   /** Node id */
   readonly server_id: string;

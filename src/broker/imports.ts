@@ -310,7 +310,7 @@ export class Imports {
       if (late === undefined) return;
       if (performance.now() >= deadlineMs)
         throw new BrokerError("unavailable", {
-          message: `The node ${late.nodeId} has not confirmed the import's new state. Check that it runs this version, then repeat the call`,
+          message: `The node ${late.nodeId} has not confirmed the import's new state. Check that it runs the same version as this node, then repeat the call`,
         });
       await new Promise((resolve) => setTimeout(resolve, WAIT_STEP_MS));
     }

@@ -448,7 +448,7 @@ export interface ConversationSelection {
   readonly isComplete: boolean;
   /**
    * Time (Unix milliseconds) of the latest change to the user's conversations when the read began,
-   * or a later time. A change that `heads` lacks may have a time that is earlier by up to the
+   * or a later time. A change that `heads` lacks may be older than this time by up to the
    * driver's `lookBackMs`.
    */
   readonly newestChangeMs: number;

@@ -23,7 +23,7 @@ interface PushCursorPorts {
   readonly unreached: Pick<Unreached, "decide">;
   /** The store's clock, in Unix milliseconds. */
   readonly clock: () => number;
-  /** Time from storing a message to its decision. */
+  /** Time from storing a message until it is decided who needs a push notification. */
   readonly afterMs: number;
   /**
    * Called after decisions have been made, with the number of messages they concern and the number

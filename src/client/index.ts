@@ -343,8 +343,8 @@ function createQueries(
     return conversationOf(read, { kind: "read", seq }, isNeeded).finally(() => reads.delete(read));
   };
   /**
-   * Returns the channel's newest seq. A repeated request with this seq does not affect messages
-   * that arrive after the first attempt.
+   * Returns the channel's newest seq. If a deletion that names this seq is sent again, it does not
+   * delete messages that have arrived in the meantime.
    */
   const headOf = async (channel: ChannelRef) => (await conversationOf(channel)).headSeq;
   return {

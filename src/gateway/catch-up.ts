@@ -547,7 +547,7 @@ function finish(
   return streams;
 }
 
-/** Makes the session live for messages. Its events are kept from now on. */
+/** Makes the session live for messages. From now on, the backlog keeps all of the session's events. */
 function receiveMessages(backlog: Backlog): void {
   backlog.scope.add(backlog);
   backlog.keepAll();

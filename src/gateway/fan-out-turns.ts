@@ -35,7 +35,7 @@ const MAX_BYTES = 64 * 1024 * 1024;
 
 /**
  * Minimum size at which uWebSockets.js writes a published frame to each subscriber immediately. For
- * such a frame, a topic saves no work compared with sending the frame to each subscriber.
+ * such a frame, publishing to a topic saves no work compared with sending it to each subscriber.
  */
 const LARGE_FRAME_BYTES = 16 * 1024;
 

@@ -181,7 +181,7 @@ export class Group implements Scope {
     return this.#live.size;
   }
 
-  /** Returns the work of delivering a message to all sessions, in frames. */
+  /** Returns the work, in frames, of delivering a message to all sessions. */
   deliveryWork(payloadBytes: number): number {
     const encrypted = this.#private?.size ?? 0;
     const shared = this.#live.size + this.#joining.size - encrypted;

@@ -37,7 +37,7 @@ export const REPLICA = {
 export const LOADING = {
   pattern: /^LOADING\b/,
   what: "Redis is still loading its data from disk",
-  action: "Wait until it has finished. Its log shows the progress",
+  action: "Wait until Redis has loaded its data. The log of Redis shows the progress",
 } satisfies Cause;
 
 export const MISSING_FUNCTION = {
@@ -209,7 +209,7 @@ const CONNECTION: readonly Cause[] = [
     pattern: /ALTNAME/,
     what: "the certificate of Redis does not cover the host name in redis.url",
     action:
-      "In redis.url, use a host name from the certificate, or have a certificate issued for the current one",
+      "In redis.url, use a host name from the certificate, or have a certificate issued for the current host name",
     lasts: true,
   },
   {

@@ -216,7 +216,7 @@ function withCalls(
     const unread = source.slice(call.lastIndex, from).replace(PLAIN_TEXT, "");
     if (/['"]/.test(unread))
       throw new Error(
-        `A string literal in a call of ${name} contains a bracket or a comma. Move it into a local variable`,
+        `A string literal in a call to ${name} contains a bracket or a comma. Move the literal into a local variable`,
       );
     const inlined = replacement(args);
     const missing = lineBreaks(source.slice(match.index, from)).slice(lineBreaks(inlined).length);

@@ -38,7 +38,7 @@ type CountedEvent = Pick<StreamNote, "type" | "data"> & {
 
 /**
  * Returns the size that an event adds towards its stream's limit, at least 1. The result must
- * always be the same for an event, because a rollback and a restart compute it again.
+ * always be the same for the same event, because a rollback and a restart compute it again.
  */
 export function snapshotBytes(event: CountedEvent): number {
   const { type, data } = event;

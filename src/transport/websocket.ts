@@ -49,7 +49,7 @@ export function serveSockets(
   let upgrading: Upgrade | undefined;
 
   /**
-   * Decides about an upgrade. Returns the reply to a refused upgrade. For an accepted upgrade,
+   * Accepts or refuses an upgrade. Returns the reply to a refused upgrade. For an accepted upgrade,
    * returns the subprotocol, or "" if no subprotocol is used.
    */
   function decide(upgrade: Upgrade, version: string): HttpReply | string {

@@ -55,15 +55,18 @@ t.test("a node does not start if its timing settings differ from a live node's",
   );
 });
 
-t.test("a node with other timing settings can start after the old node was killed", async (t) => {
-  const redis = await startRedis(t);
-  const settings = { [DEAD_AFTER]: "1500" };
-  const first = await launchBroker(t, settingsOf(redis.url, "first", settings));
-  await first.ready();
-  await first.kill();
-  const second = await spawnBroker(t, settingsOf(redis.url, "second", { [DEAD_AFTER]: "2500" }));
-  t.equal((await second.call("/readyz")).status, 200);
-});
+t.test(
+  "a node with different timing settings can start after the old node was killed",
+  async (t) => {
+    const redis = await startRedis(t);
+    const settings = { [DEAD_AFTER]: "1500" };
+    const first = await launchBroker(t, settingsOf(redis.url, "first", settings));
+    await first.ready();
+    await first.kill();
+    const second = await spawnBroker(t, settingsOf(redis.url, "second", { [DEAD_AFTER]: "2500" }));
+    t.equal((await second.call("/readyz")).status, 200);
+  },
+);
 
 t.test("timing settings can be changed node by node with cluster.acceptNewTimings", async (t) => {
   const redis = await startRedis(t);

@@ -231,7 +231,7 @@ t.test("only a token that is otherwise valid is reported as expired", async (t) 
   t.equal(await verifier.outcome(forged), BAD_SIGNATURE);
 });
 
-t.test("a token that lives longer than auth.jwt.maxAgeS is refused", async (t) => {
+t.test("a token whose lifetime exceeds auth.jwt.maxAgeS is refused", async (t) => {
   const verifier = withSecret({ maxAgeS: 3600 });
   const outcome = async (claims: object, options: object) =>
     verifier.outcome(await mint(HMAC_KEY, { sub: "alice", ...claims }, options));

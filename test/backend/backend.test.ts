@@ -163,7 +163,7 @@ t.test(
   },
 );
 
-t.test("an event is sent again and added once if the reply to it is lost", async (t) => {
+t.test("an event whose reply is lost is sent again, but added only once", async (t) => {
   const { url } = await startProxy(t, [undefined, "lost", undefined, "lost", undefined]);
   const jindou = createBackend({ url });
   const stream = { ...LOBBY, from_uid: "ann", client_msg_no: "s-1" };

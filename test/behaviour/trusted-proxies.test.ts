@@ -118,7 +118,7 @@ for (const [name, wayTo, from] of [
   );
 
 t.test(
-  "wrong tokens sent through a trusted proxy are counted by the network of the client's address",
+  "wrong tokens sent through a trusted proxy are counted per network of the client's address",
   async (t) => {
     const way = (at: string): Way => ({ from: PROXY, forwardedFor: `${at}, 10.1.1.1` });
     for (let n = 0; n < LIMIT; n++)

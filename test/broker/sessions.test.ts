@@ -83,7 +83,7 @@ t.test(
   },
 );
 
-t.test("the token of a logged-out device opens no session", async (t) => {
+t.test("the token of a logged-out device cannot open a session", async (t) => {
   const { sessions, users } = await nodeOfAlice(t);
   await users.quitDevice("alice", [0]);
   for (const token of ["right", ""])

@@ -153,7 +153,7 @@ t.test(
 );
 
 t.test(
-  "at most 16 appends of one stream wait for missing numbers, and the waiting appends of all streams use at most a quarter of the readers",
+  "at most 16 appends to one stream wait for an earlier Producer-Seq, and the waiting appends to all streams take up at most a quarter of api.maxFollowers",
   async (t) => {
     const paths = ["/v1/stream/gaps-1", "/v1/stream/gaps-2"];
     for (const path of paths) t.equal((await put(path)).status, 201);

@@ -84,16 +84,19 @@ t.test("four reads of a session run at the same time, and further reads wait", a
   await Promise.all(done);
 });
 
-t.test("one conversation list runs at a time, and other reads do not wait for it", async (t) => {
-  const { begun, run, end } = createFixture();
-  for (const name of ["a", "b", "c"]) void run("conversations", name);
-  for (const name of ["1", "2", "3", "4"]) void run("presence", name);
-  t.same(begun, ["a", "1", "2", "3"]);
-  await end("1");
-  t.same(begun.slice(4), ["4"]);
-  await end("a");
-  t.same(begun.slice(5), ["b"]);
-});
+t.test(
+  "only one conversation list is read at a time, and other reads do not wait for it",
+  async (t) => {
+    const { begun, run, end } = createFixture();
+    for (const name of ["a", "b", "c"]) void run("conversations", name);
+    for (const name of ["1", "2", "3", "4"]) void run("presence", name);
+    t.same(begun, ["a", "1", "2", "3"]);
+    await end("1");
+    t.same(begun.slice(4), ["4"]);
+    await end("a");
+    t.same(begun.slice(5), ["b"]);
+  },
+);
 
 t.test(
   "a read that has ended keeps its slot until the unread bytes of the client are within the limit",

@@ -161,7 +161,7 @@ t.test(
   },
 );
 
-t.test("a path may have a backslash, a colon or a brace in a name", async (t) => {
+t.test("a path may contain a backslash, a colon or a brace", async (t) => {
   const folder = await temporaryFolder(t);
   for (const name of [String.raw`jindou@a\x2db.service`, "a:b", "{a}"]) {
     const env = { JINDOU_STORE_PATH: join(folder, name) };

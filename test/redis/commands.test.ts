@@ -93,23 +93,26 @@ t.test(
   },
 );
 
-t.test("one error names all Redis commands, keys and topics that a node may not use", async (t) => {
-  const redis = await startRedis(t);
-  await setUser(redis, [...ALL, "-spublish", "-xadd", "-@hash"]);
-  const commands = await startError(t, asUser(redis.url));
-  t.match(commands, /the commands .*HSET, .*SPUBLISH, .*XADD/);
-  t.match(commands, /ACL SETUSER jindou .*\+hset .*\+spublish .*\+xadd/);
-  t.notMatch(commands, /hunter2/);
-  await setUser(redis, ["+@all", "~other:*", "&other:*"]);
-  t.match(
-    await startError(t, asUser(redis.url)),
-    /may not use keys that begin with jd: and topics that begin with jd:\. .* ACL SETUSER jindou &jd:\* ~jd:\*$/,
-  );
-  await setUser(redis, ["+@all", "%R~*", "&*"]);
-  t.match(await startError(t, asUser(redis.url)), /keys that begin with jd:\. .* ~jd:\*$/);
-  await setUser(redis, ["+@all", "~*", "resetchannels"]);
-  t.match(await startError(t, asUser(redis.url)), /topics that begin with jd:\. .* &jd:\*$/);
-});
+t.test(
+  "one error names all Redis commands, keys and topics that a node is not allowed to use",
+  async (t) => {
+    const redis = await startRedis(t);
+    await setUser(redis, [...ALL, "-spublish", "-xadd", "-@hash"]);
+    const commands = await startError(t, asUser(redis.url));
+    t.match(commands, /the commands .*HSET, .*SPUBLISH, .*XADD/);
+    t.match(commands, /ACL SETUSER jindou .*\+hset .*\+spublish .*\+xadd/);
+    t.notMatch(commands, /hunter2/);
+    await setUser(redis, ["+@all", "~other:*", "&other:*"]);
+    t.match(
+      await startError(t, asUser(redis.url)),
+      /may not use keys that begin with jd: and topics that begin with jd:\. .* ACL SETUSER jindou &jd:\* ~jd:\*$/,
+    );
+    await setUser(redis, ["+@all", "%R~*", "&*"]);
+    t.match(await startError(t, asUser(redis.url)), /keys that begin with jd:\. .* ~jd:\*$/);
+    await setUser(redis, ["+@all", "~*", "resetchannels"]);
+    t.match(await startError(t, asUser(redis.url)), /topics that begin with jd:\. .* &jd:\*$/);
+  },
+);
 
 t.test("a node does not start if Redis commands that it uses were renamed", async (t) => {
   const renamed = ["--rename-command", "SPUBLISH", "", "--rename-command", "XADD", "hidden"];

@@ -124,18 +124,21 @@ t.test(
   },
 );
 
-t.test("merged content that begins before the next index adds only its new part", async (t) => {
-  const merged = (data: string, textOffset: number) =>
-    event(STREAM_CONTENT, data, { index: 3, nextIndex: 6, textOffset });
-  const newText = RUNNING.text.slice(2);
-  const view = viewAfter(reply({}), merged(`${newText}!!`, 2), chunk(6, 6, "?"));
-  t.match(view, { text: `${RUNNING.text}!!?`, nextIndex: 7, problems: [] });
-  t.not(
-    viewAfter(reply({}), merged("!", 5)).problems.length,
-    0,
-    "merged content after a gap is a problem",
-  );
-});
+t.test(
+  "merged content that overlaps the text already received adds only its new part",
+  async (t) => {
+    const merged = (data: string, textOffset: number) =>
+      event(STREAM_CONTENT, data, { index: 3, nextIndex: 6, textOffset });
+    const newText = RUNNING.text.slice(2);
+    const view = viewAfter(reply({}), merged(`${newText}!!`, 2), chunk(6, 6, "?"));
+    t.match(view, { text: `${RUNNING.text}!!?`, nextIndex: 7, problems: [] });
+    t.not(
+      viewAfter(reply({}), merged("!", 5)).problems.length,
+      0,
+      "merged content after a gap is a problem",
+    );
+  },
+);
 
 t.test("merged content is applied and counted", async (t) => {
   const merged = event(STREAM_CONTENT, "abc", {

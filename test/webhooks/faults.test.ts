@@ -74,7 +74,7 @@ async function repeatedDecisions(
 }
 
 t.test(
-  `whether a message needs a push is decided once despite ${PUSH_KILLS} kills of the node`,
+  `the need for a push is decided exactly once per message, even if the node is killed ${PUSH_KILLS} times`,
   async (t) => {
     const random = new Random(PUSH_KILLS);
     const sent = new Set<number>();

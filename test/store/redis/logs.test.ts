@@ -272,7 +272,7 @@ t.test(
 );
 
 t.test(
-  "a log without its frames can be closed, and other appends of the same call succeed",
+  "a log whose frames are lost can be closed, and other appends in the same call succeed",
   async (t) => {
     const { store, link } = await startLogNode(t, redis.url);
     const names = ["damaged", "other"].map(free);

@@ -169,7 +169,7 @@ t.test("a sweep removes messages above maxChannelMessages and their expiry entri
 });
 
 t.test(
-  "a channel is swept when its newest seq passes a multiple of `maxChannelMessages` / 10, and after a day at the latest",
+  "a channel is swept when its newest seq reaches or passes a multiple of `maxChannelMessages` / 10, and after a day at the latest",
   async (t) => {
     const limits = { maxChannelMessages: 100 };
     const node = await openStore(t, server.url, { limits });

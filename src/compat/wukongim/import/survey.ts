@@ -198,7 +198,7 @@ class Surveyor {
   }
 
   /**
-   * Records a finding, unless the same example was recorded before. Two listings may contain it.
+   * Records a finding, unless its example was recorded before. Two listings may contain the same example.
    */
   #findOnce(kind: Kind, example: string): void {
     if (this.#reported.has(example)) return;

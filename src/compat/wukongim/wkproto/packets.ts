@@ -15,7 +15,7 @@ export const NEWEST_VERSION = 5;
 export const EXPIRE_VERSION = 3;
 /** First version in which CONNACK contains the server's version and node. */
 export const SERVER_VERSION = 4;
-/** First version with EVENT, and without stream fields in other packets. */
+/** First version that has the packet EVENT, and no stream fields in other packets. */
 export const EVENT_VERSION = 5;
 
 export const PACKETS = {

@@ -128,7 +128,7 @@ export function createLogs(ports: LogPorts): EmbeddedLogs {
       let log = logs.find(name);
       let state = shownOf(log);
       if (typeof state !== "string" && mustStoreUse(state, time())) {
-        // If the use cannot be stored, for example on a full disk, the read must not fail. The next
+        // If the time of this read cannot be stored, for example on a full disk, the read must not fail. The next
         // read tries again.
         await call((changes) => rules.use(name, changes), 0).catch(() => undefined);
         log = logs.find(name);

@@ -20,7 +20,7 @@
 --        level_rule     `secondary` if the session gets level 0 regardless of the device's level,
 --                       else `any`
 --        bucket         bucket of the user's events, see `user_feed.lua`
---        event_ids      message id counter
+--        event_ids      key of the message id counter, for the user's events
 --        on_demand      1 if session events are written, else 0
 --        is_announced   1 if the user is listed in `online` of the bucket, else 0
 -- Reply  one of
