@@ -96,7 +96,7 @@ t.test(
     t.equal(await codeOf(waiter.assertNoneBegan()), "unavailable"); // a node that starts now stops again
     node.startHeartbeats();
     t.equal(await refusal, "internal");
-    t.match(refused.state.lastErr, /node "one" is running on this Redis/);
+    t.match(refused.state.lastErr, /The node "one" uses this Redis/);
     t.equal(await client.exists(RECORD), 0); // no process waits for the migration
     node.stopHeartbeats();
     t.equal(await waiter.isPending(), false);
@@ -124,7 +124,7 @@ t.test("a migration first waits out the longest cluster.deadAfterMs of all nodes
   t.equal(await client.exists(RECORD), 0);
   node.startHeartbeats();
   t.equal(await refusal, "internal");
-  t.match(refused.state.lastErr, /node "one" is running on this Redis/);
+  t.match(refused.state.lastErr, /The node "one" uses this Redis/);
 });
 
 t.test(
