@@ -60,7 +60,7 @@ const NO_PAGE = { messages: [], more: false };
  * Time in one turn of the event loop after which no further page of messages is read. With the
  * embedded store, a page takes up to 2 ms.
  */
-const PAGES_MS = 4;
+const PAGES_MS = 2;
 const SCOPES_PER_LOOKUP = 2000;
 /** Maximum number of ended streams that are read at once for a session that missed their ends. */
 const ENDS_PER_READ = 8;

@@ -18,7 +18,7 @@ const SHORT_CONNECT_BYTES = 512;
  * end at the same moment, the turn may take longer, because each of them lets one waiting login
  * begin.
  */
-const MAX_MS = 8;
+const MAX_MS = 3;
 
 export class OpeningTurns {
   readonly #pace = new PacedSteps(MAX_MS);
