@@ -25,17 +25,19 @@ export class PacedSteps {
 
   /** Runs the step now or later. `step` must not throw, because no later step would run. */
   run(step: () => void): void {
-    if (this.#waiting.length === 0 && this.#hasTime()) step();
+    if (this.#mayRun()) step();
     else this.#waiting.push(step);
   }
 
   /** Returns `undefined` if a step may run now, otherwise a promise that resolves when it may. */
   turn(): Promise<void> | undefined {
-    if (this.#waiting.length === 0 && this.#hasTime()) return undefined;
+    if (this.#mayRun()) return undefined;
     return new Promise((go) => this.#waiting.push(go));
   }
 
-  #hasTime(): boolean {
+  /** Returns true if no step is waiting and this iteration has time for another step. */
+  #mayRun(): boolean {
+    if (this.#waiting.length > 0) return false;
     const nowMs = performance.now();
     if (this.#isCounting) return nowMs - this.#startMs < this.#maxMs;
     this.#isCounting = true;
