@@ -105,9 +105,12 @@ export class Turn<Call extends QueuedCall> {
     // The end of a socket may be reported during a commit, and the report may run this task again.
     if (this.#unsynced !== undefined || this.#isRunning) return;
     this.#isRunning = true;
-    const next = this.#takeBatch();
-    if (next.calls.length > 0) this.#writeBatch(next);
-    this.#isRunning = false;
+    try {
+      const next = this.#takeBatch();
+      if (next.calls.length > 0) this.#writeBatch(next);
+    } finally {
+      this.#isRunning = false;
+    }
     if (this.#queue.length > 0) this.#schedule();
   }
 
