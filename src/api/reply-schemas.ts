@@ -66,7 +66,7 @@ export const importBody = Type.Object(
         {
           head_seq: count("Sequence number of the newest message"),
           head_timestamp: count(
-            "Time of the newest message in Unix seconds, or 0 if it was removed or there is none",
+            "Time of the newest message in Unix seconds, or 0 if the message was removed or the channel has no message",
           ),
           through_seq: count(
             "Last sequence number that `count` and `checksum` include. They include at most 10000 messages",

@@ -1682,7 +1682,7 @@ export type Import = {
     | {
         /** Sequence number of the newest message */
         readonly head_seq: number;
-        /** Time of the newest message in Unix seconds, or 0 if it was removed or there is none */
+        /** Time of the newest message in Unix seconds, or 0 if the message was removed or the channel has no message */
         readonly head_timestamp: number;
         /** Last sequence number that `count` and `checksum` include. They include at most 10000 messages */
         readonly through_seq: number;

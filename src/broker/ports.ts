@@ -349,7 +349,8 @@ export interface MessageStore {
    */
   seqOfRetry(key: ChannelKey, fromUid: string, clientMsgNo: string): Promise<number | undefined>;
   /**
-   * Returns the seq of the imported message with this source id, or `undefined` if there is none.
+   * Returns the seq of the imported message with this source id, or `undefined` if no message with
+   * this id was imported.
    */
   seqOfSource(key: ChannelKey, sourceId: string): Promise<number | undefined>;
 }

@@ -341,7 +341,7 @@ export const METRICS = {
   ),
   webhookOldest: gauge(
     "webhook_oldest_undelivered_seconds",
-    "Age of the oldest event that this node has to deliver to the webhook, 0 if there is none. A node reports only the webhooks that it delivers to",
+    "Age of the oldest event that this node has to deliver to the webhook, 0 if no event is left to deliver. A node reports only the webhooks that it delivers to",
     ["webhook"],
   ),
   webhookLag: gauge(
