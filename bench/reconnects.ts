@@ -67,8 +67,9 @@ export const reconnects: Benchmark = {
 };
 
 /**
- * Returns the rows. With only one build, the baseline of the sends is a send while no client
- * connects or disconnects, and the time until all clients are served is its own baseline.
+ * Returns the rows. If there is only one build, the sends while clients reconnect or disconnect are
+ * compared with a send while no client does, and the time until all clients are served is compared
+ * with itself.
  */
 function rowsOf(bench: Bench, store: string, samples: readonly (readonly Figures[])[]): Row[] {
   const [first = [], last = first] = samples;

@@ -282,7 +282,7 @@ async function runOutage(setup: Setup, outage: Outage): Promise<Recovery> {
   };
 }
 
-/** Stops and restarts Redis. Starts to measure its usage when Redis accepts commands again. */
+/** Stops and restarts Redis. Starts to measure its resource usage when it accepts commands again. */
 async function causeOutage(setup: Setup, outage: Outage) {
   const { bench, place, redis } = setup;
   await (outage.signal === "SIGTERM" ? redis.finish() : redis.stop());

@@ -7,7 +7,7 @@ import type { Workbench } from "../support/workbench.ts";
 
 /** A workload. */
 export type Work =
-  /** A message reaches all members of a group, published over HTTP or by a client. */
+  /** A message that is published over HTTP or by a client reaches all members of a group. */
   | { readonly kind: "fanout"; readonly members: number; readonly via: "http" | "socket" }
   /** An HTTP call sends a message and waits for the reply. Jindou stores the message first. */
   | { readonly kind: "post" }

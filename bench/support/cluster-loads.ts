@@ -143,7 +143,7 @@ export async function runAlternately(setting: Setting, runs: readonly Run[]): Pr
 export type Pair = readonly [Run, Run];
 
 /**
- * Returns a row for each pair, in which the first run is the baseline. `as` selects the value of a
+ * Returns a row for each pair. The first run of the pair is the baseline. `as` selects the value of a
  * sample.
  */
 export function rowsOf(

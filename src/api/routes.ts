@@ -703,7 +703,7 @@ function systemRoutes(ports: SystemPorts): readonly ApiRoute[] {
       operation: "getStatistics",
       access: ["system:read"],
       tag: "system",
-      summary: "Returns the identity and the current figures of this process",
+      summary: "Returns the identity and the current statistics of this process",
       success: { description: "Figures of the process", body: replies.varzBody },
       errors: [],
       handle: system.varz,

@@ -1710,7 +1710,7 @@ export type MessageSyncRequest = {
   readonly limit?: number | undefined;
   /** basic: event_meta does not contain the text of streams */
   readonly event_summary_mode?: string | undefined;
-  /** Direction: 0 or absent towards older messages, 1 towards newer messages */
+  /** Direction of the read. 0 or absent: towards older messages. 1: towards newer messages */
   readonly pull_mode?: 0 | 1 | undefined;
 };
 
@@ -2017,7 +2017,7 @@ export type ConversationRequest = {
   readonly channel_type: ChannelType;
 };
 
-/** Number of unread messages to set */
+/** New number of unread messages */
 export type SetUnreadRequest = {
   /** User to whom the conversation belongs */
   readonly uid: string;
@@ -2312,7 +2312,7 @@ export interface Operations {
   checkReadiness(): Promise<Status>;
   /** Succeeds if the node is ready for work, like /readyz */
   checkHealth(): Promise<Status>;
-  /** Returns the identity and the current figures of this process */
+  /** Returns the identity and the current statistics of this process */
   getStatistics(): Promise<Varz>;
   /** Returns the effective configuration of this node, without secrets */
   getConfiguration(): Promise<Configuration>;

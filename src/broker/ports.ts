@@ -40,8 +40,8 @@ export type Clock = () => number;
 
 /**
  * Devices, bans and states of users. A write to any part of the store is durable when its promise
- * resolves, unless the comment of its method says otherwise. It then survives `kill -9`, and also a
- * power failure if the driver is configured for that.
+ * resolves, unless the comment of its method says otherwise. A durable write survives `kill -9`, and
+ * also a power failure if the driver is configured for that.
  */
 export interface UserStore {
   device(uid: string, flag: DeviceFlag): Promise<Device | undefined>;

@@ -270,7 +270,7 @@ export const METRICS = {
   ),
   pushUsers: counter(
     "push_users_total",
-    "Users whom this node found to need a push, counted once for each message",
+    "Users who need a push notification, as decided by this node. A user is counted once for each message",
   ),
   pushLag: gauge(
     "push_lag_seconds",

@@ -503,9 +503,9 @@ export class RedisLink {
   }
 
   /**
-   * Loads code that was not loaded over the connection yet. If Redis refuses to load the code
-   * although the user may load it, resolves with the error, because a Redis whose memory is full
-   * may already have the code.
+   * Loads code that has not been loaded over this connection. Rejects if the user has no permission
+   * to load it. If Redis refuses for another reason, resolves with the error so that the call is
+   * still tried: a Redis whose memory is full may already have the code.
    */
   #load(
     { loading }: ServerCode,

@@ -90,7 +90,7 @@ export interface Node extends ServerDeps {
   readonly tokens: TokenGate;
   /** Rate limits of users, for frames and for HTTP requests to streams. */
   readonly rates: UserRates;
-  /** Number of recent messages and events sent through this node, for the busiest channels. */
+  /** Counts, per channel, of recent messages and events sent through this node, for the list of busiest channels. */
   readonly activity: ChannelActivity;
   readonly hooks: Hooks | undefined;
   readonly messages: Messages;

@@ -1,5 +1,5 @@
-// Selects the newest stream ends among those of many channels. Reads only the channels that can
-// contain one of the newest ends. Pure except for the reads.
+// Selects the newest stream ends among those of many channels. Reads the channels in batches, and
+// stops when no remaining channel can contain one of the newest ends. Pure except for the reads.
 
 import type { StreamEnd } from "../broker/ports.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";

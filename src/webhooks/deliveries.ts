@@ -46,7 +46,7 @@ export interface Batch {
    * of the nodes that made the attempts.
    */
   readonly failedForMs?: number;
-  /** Time of the last attempt on the node's monotonic clock. Not valid on any other node. */
+  /** Time of the last attempt, on the monotonic clock of the node that made it. Not valid on other nodes. */
   readonly triedMs?: number;
   /** Time of the next attempt. */
   readonly dueMs: number;

@@ -106,7 +106,7 @@ export const webhooksOptions = Type.Object(
     allowNetworks: Type.Array(Type.String({ minLength: 1 }), {
       default: [],
       description:
-        "Internal networks in which endpoints created with `POST /webhooks` may be, in CIDR form (`10.0.0.0/8`) or as single addresses. Requests to these networks may also use http. If API calls need no credential, loopback addresses are always allowed. Requests are never sent to link-local or multicast addresses.",
+        "Internal networks in which endpoints created with `POST /webhooks` may be located, in CIDR form (`10.0.0.0/8`) or as single addresses. Requests to these networks may also use http. If API calls need no credential, loopback addresses are always allowed. Requests are never sent to link-local or multicast addresses.",
     }),
     compressUidsAbove: Type.Integer({
       default: 0,

@@ -133,7 +133,7 @@ export interface WebhookService extends Webhooks {
    * has accepted all events. Returns `undefined` if no endpoint is enabled.
    */
   neededEvents(): Promise<readonly EventPosition[] | undefined>;
-  /** Returns the types that each enabled endpoint's settings list. */
+  /** Returns, for each enabled endpoint, the event types that are listed in its settings. */
   activeTypes(): Promise<readonly (readonly string[])[]>;
   close(): Promise<void>;
 }

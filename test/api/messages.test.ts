@@ -260,7 +260,7 @@ t.test(
 );
 
 t.test(
-  "GET /channel/messages requires uid for a personal channel and names the channel by the uid of the other user",
+  "GET /channel/messages requires uid for a personal channel and returns the uid of the other user as the channel id",
   async (t) => {
     const api = await startApi();
     api.page = { messages: [MESSAGE], headSeq: 4, more: false };

@@ -35,7 +35,7 @@ function eventsIn(frames: Buffer): readonly StreamEvent[] {
   return events;
 }
 
-t.test("an event of every type is decoded as it was encoded", async (t) => {
+t.test("decoding an encoded event returns the same event, for every event type", async (t) => {
   for (const type of TYPES)
     for (const [i, data] of TEXTS.entries()) {
       const eventId = i % 2 === 0 ? undefined : `id-${data.slice(0, 100)}`;

@@ -410,19 +410,22 @@ t.test("a stream is followed on a platform whose fetch returns only whole bodies
   });
 });
 
-t.test("invalid paths, options and data, and reads without fetch, are rejected", async (t) => {
-  const client = clientOf(t);
-  for (const path of ["", "answers/1", "/v1/stream/", "/stream/1", "ws://127.0.0.1/v1/stream/1"])
-    t.throws(() => client.stream(path), { code: "bad_option" }, path);
-  t.throws(() => client.stream("/v1/stream/a", { from: 1 } as object), { code: "bad_option" });
-  const stream = client.stream("/v1/stream/a");
-  await t.rejects(stream.append(undefined), { code: "bad_option" });
-  const text = client.stream("/v1/stream/a", { contentType: "text/plain" });
-  await t.rejects(text.append({}), { code: "bad_option" });
-  const { fetch: own } = globalThis;
-  t.teardown(() => {
-    globalThis.fetch = own;
-  });
-  Object.assign(globalThis, { fetch: undefined });
-  await t.rejects(stream.records().next(), { code: "no_fetch" });
-});
+t.test(
+  "invalid paths, options and data are rejected, and so are reads if `fetch` is not available",
+  async (t) => {
+    const client = clientOf(t);
+    for (const path of ["", "answers/1", "/v1/stream/", "/stream/1", "ws://127.0.0.1/v1/stream/1"])
+      t.throws(() => client.stream(path), { code: "bad_option" }, path);
+    t.throws(() => client.stream("/v1/stream/a", { from: 1 } as object), { code: "bad_option" });
+    const stream = client.stream("/v1/stream/a");
+    await t.rejects(stream.append(undefined), { code: "bad_option" });
+    const text = client.stream("/v1/stream/a", { contentType: "text/plain" });
+    await t.rejects(text.append({}), { code: "bad_option" });
+    const { fetch: own } = globalThis;
+    t.teardown(() => {
+      globalThis.fetch = own;
+    });
+    Object.assign(globalThis, { fetch: undefined });
+    await t.rejects(stream.records().next(), { code: "no_fetch" });
+  },
+);

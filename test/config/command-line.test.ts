@@ -45,7 +45,7 @@ t.test("--config names the configuration file and is not a configuration key", a
   t.same(line.flags, []);
 });
 
-t.test("--new-store takes no value, and only the command start accepts it", async (t) => {
+t.test("--new-store takes no value, and only the `start` command accepts it", async (t) => {
   t.match(parseCommandLine(["--new-store"]), { command: "start", newStore: true, flags: [] });
   t.match(parseCommandLine(["start", "--new-store"]), { command: "start", newStore: true });
   for (const argv of [

@@ -261,7 +261,7 @@ t.test("a problem with a manager account is reported with the account's index", 
 });
 
 t.test(
-  "the error for a file that this process may not read names the user who must be able to read it",
+  "the error for a file that this process has no permission to read names the user who needs the permission",
   async (t) => {
     const readFile = () => {
       throw Object.assign(new Error("EACCES: permission denied, open 'f'"), { code: "EACCES" });

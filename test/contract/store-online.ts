@@ -332,7 +332,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
   );
 
   t.test(
-    "readerDemand returns, for each type of events, the latest time until which a reader requests them",
+    "readerDemand returns, for each event type, the latest time until which any reader requests events of that type",
     async (t) => {
       const { store } = await createFixture(t);
       t.strictSame(await store.readerDemand(), { session: 0, command: 0 });

@@ -291,18 +291,21 @@ t.test(
   },
 );
 
-t.test("pages of this host and of allowed origins need no credential", async (t) => {
-  const call = at(open.apiPort);
-  const host = `localhost:${open.apiPort}`;
-  for (const origin of [`http://${host}`, `https://${host}`, LISTED])
-    t.ok((await call("/v1/stream/page", put({ host, origin }))).status < 300, origin);
-  for (const origin of ["https://evil.example", "null", "http://localhost:1", `${LISTED}.evil`])
-    isRefused(t, await call("/v1/stream/page", put({ host, origin })), 403, "forbidden");
-  const rebound = { host: "evil.example", origin: LISTED };
-  isRefused(t, await call("/v1/stream/page", put(rebound)), 403, "forbidden");
-  const forwarded = { "x-forwarded-for": "192.0.2.1" };
-  isRefused(t, await call("/v1/stream/page", put(forwarded)), 403, "forbidden");
-});
+t.test(
+  "in protected mode, calls from web pages of this host and of allowed origins need no credential",
+  async (t) => {
+    const call = at(open.apiPort);
+    const host = `localhost:${open.apiPort}`;
+    for (const origin of [`http://${host}`, `https://${host}`, LISTED])
+      t.ok((await call("/v1/stream/page", put({ host, origin }))).status < 300, origin);
+    for (const origin of ["https://evil.example", "null", "http://localhost:1", `${LISTED}.evil`])
+      isRefused(t, await call("/v1/stream/page", put({ host, origin })), 403, "forbidden");
+    const rebound = { host: "evil.example", origin: LISTED };
+    isRefused(t, await call("/v1/stream/page", put(rebound)), 403, "forbidden");
+    const forwarded = { "x-forwarded-for": "192.0.2.1" };
+    isRefused(t, await call("/v1/stream/page", put(forwarded)), 403, "forbidden");
+  },
+);
 
 t.test("if client.allowedOrigins is empty, requests from other origins are refused", async (t) => {
   const broker = await startBroker(t);

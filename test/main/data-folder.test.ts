@@ -383,7 +383,7 @@ function asUser(program: string, uid: number, gid: number): LaunchOptions {
 const modeOf = (path: string) => (statSync(path).mode & 0o7777).toString(8);
 
 t.test(
-  "a volume that is shared through a group stays usable by every uid in the group",
+  "a volume that is shared through a Unix group stays usable by every process user in the group",
   isRoot ? {} : { skip: "only root can start a process as another user" },
   async (t) => {
     const program = await readableProgram(t);

@@ -222,25 +222,28 @@ t.test("a password on standard input is checked like a password in a setting", a
   t.equal(code, 0);
 });
 
-t.test("values in the list of managers are checked, and errors show no passwords", async (t) => {
-  const managers = [{ username: " ops", password: "hunter2 ", permissions: ["*\r"] }];
-  const text = JSON.stringify(managers);
-  for (const [argv, env] of [
-    [["check-config"], { JINDOU_MANAGERS: text }],
-    [["check-config", `--managers=${text}`], {}],
-  ] as const) {
-    const lines = await problemsOf(t, argv, { env });
-    t.match(lines, [
-      /managers\[0\]\.username .* The value is " ops"\.$/,
-      /managers\[0\]\.password .*ends with/,
-    ]);
-    t.equal(lines.length, 2, "the CR at the end of a permission is removed");
-    t.notMatch(lines.join(), /hunter2/);
-  }
-  const quoted = await problemsOf(t, ["check-config"], { env: { JINDOU_MANAGERS: `'${text}'` } });
-  t.match(quoted, [/^jindou: managers .* has quotes around it/]);
-  t.notMatch(quoted.join(), /hunter2/);
-});
+t.test(
+  "values in the `managers` setting are checked, and error messages contain no passwords",
+  async (t) => {
+    const managers = [{ username: " ops", password: "hunter2 ", permissions: ["*\r"] }];
+    const text = JSON.stringify(managers);
+    for (const [argv, env] of [
+      [["check-config"], { JINDOU_MANAGERS: text }],
+      [["check-config", `--managers=${text}`], {}],
+    ] as const) {
+      const lines = await problemsOf(t, argv, { env });
+      t.match(lines, [
+        /managers\[0\]\.username .* The value is " ops"\.$/,
+        /managers\[0\]\.password .*ends with/,
+      ]);
+      t.equal(lines.length, 2, "the CR at the end of a permission is removed");
+      t.notMatch(lines.join(), /hunter2/);
+    }
+    const quoted = await problemsOf(t, ["check-config"], { env: { JINDOU_MANAGERS: `'${text}'` } });
+    t.match(quoted, [/^jindou: managers .* has quotes around it/]);
+    t.notMatch(quoted.join(), /hunter2/);
+  },
+);
 
 t.test(
   "a key that occurs more than once is refused, and the error names the key and, in a file, its lines",

@@ -102,7 +102,7 @@ t.test("a streamed reply may end in the turn in which it opens", async (t) => {
 });
 
 t.test(
-  "a streamed reply whose buffer was full is notified when it can write again, and its peer gets every byte in order",
+  "the source of a streamed reply is notified when a full buffer has room again, and the peer gets every byte in order",
   async (t) => {
     const stream = new TestStream();
     stream.first = "begin ";

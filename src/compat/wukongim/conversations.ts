@@ -164,7 +164,7 @@ export const conversationBodies = {
     },
     {
       title: "SetUnreadRequest",
-      description: "Number of unread messages to set",
+      description: "New number of unread messages",
       examples: [{ ...TARGET_EXAMPLE, unread: 1 }],
     },
   ),

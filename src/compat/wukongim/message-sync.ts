@@ -97,7 +97,8 @@ export const syncBodies = {
       pull_mode: Type.Optional(
         Type.Enum([OLDER, 1], {
           type: "integer",
-          description: "Direction: 0 or absent towards older messages, 1 towards newer messages",
+          description:
+            "Direction of the read. 0 or absent: towards older messages. 1: towards newer messages",
         }),
       ),
     },

@@ -162,45 +162,48 @@ t.test(
   },
 );
 
-t.test("a channel's position contains its active and requested streams", async (t) => {
-  const { store } = await openStore(t, server.url);
-  t.equal(await store.publicationSeqOf("2:g"), 0);
-  t.same(await store.position("2:g", { ...NOTHING, streams: ["s1"] }), {
-    publicationSeq: 0,
-    headSeq: 0,
-    ...{ lastId: 0, newestId: 0, lostFromId: Number.POSITIVE_INFINITY },
-    streams: [],
-    otherStreams: [],
-  });
-  const event = (type: string, clientMsgNo: string, data = "") =>
-    store.streamEvent({
-      ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "alice" },
-      ...{ clientMsgNo, type, data, force: false },
-      ...{ eventId: undefined, timestampMs: undefined },
+t.test(
+  "the position that is read for a channel includes its active streams and the streams named in the read",
+  async (t) => {
+    const { store } = await openStore(t, server.url);
+    t.equal(await store.publicationSeqOf("2:g"), 0);
+    t.same(await store.position("2:g", { ...NOTHING, streams: ["s1"] }), {
+      publicationSeq: 0,
+      headSeq: 0,
+      ...{ lastId: 0, newestId: 0, lostFromId: Number.POSITIVE_INFINITY },
+      streams: [],
+      otherStreams: [],
     });
-  await event("___TextMessageStart", "s1");
-  await event("___TextMessageContent", "s1", "text");
-  await event("___TextMessageEnd", "s1");
-  await event("___TextMessageStart", "s2");
-  await store.append(draftOf());
-  const position = await store.position("2:g", {
-    ...NOTHING,
-    streams: ["s1", "s2", "none"],
-  });
-  t.match(position, { publicationSeq: 7, headSeq: 3 });
-  t.equal(await store.publicationSeqOf("2:g"), 7);
-  t.same(
-    position.streams.map(({ clientMsgNo, state, text }) => [clientMsgNo, state, text]),
-    [
-      ["s2", "active", ""],
-      ["s1", "closed", "text"],
-    ],
-  );
-  t.same(
-    (await store.position("2:g", NOTHING)).streams.map(({ clientMsgNo }) => clientMsgNo),
-    ["s2"],
-  );
-});
+    const event = (type: string, clientMsgNo: string, data = "") =>
+      store.streamEvent({
+        ...{ key: "2:g", channel: { id: "g", type: 2 }, fromUid: "alice" },
+        ...{ clientMsgNo, type, data, force: false },
+        ...{ eventId: undefined, timestampMs: undefined },
+      });
+    await event("___TextMessageStart", "s1");
+    await event("___TextMessageContent", "s1", "text");
+    await event("___TextMessageEnd", "s1");
+    await event("___TextMessageStart", "s2");
+    await store.append(draftOf());
+    const position = await store.position("2:g", {
+      ...NOTHING,
+      streams: ["s1", "s2", "none"],
+    });
+    t.match(position, { publicationSeq: 7, headSeq: 3 });
+    t.equal(await store.publicationSeqOf("2:g"), 7);
+    t.same(
+      position.streams.map(({ clientMsgNo, state, text }) => [clientMsgNo, state, text]),
+      [
+        ["s2", "active", ""],
+        ["s1", "closed", "text"],
+      ],
+    );
+    t.same(
+      (await store.position("2:g", NOTHING)).streams.map(({ clientMsgNo }) => clientMsgNo),
+      ["s2"],
+    );
+  },
+);
 
 t.test(
   "a channel's position contains at most 1 MiB of streams, and only the end positions of further streams",

@@ -1,6 +1,7 @@
-// Computes the state of a conversation from the channel's head, the user's position and newest
-// message, and the values of `counted` in records. All inputs of a state are read in one event-loop
-// turn, which makes them consistent. `redis/lua/conversation.lua` computes the same state in Redis.
+// Computes the state of a conversation from the channel's head, the user's position, the newest
+// message that the user sent, and the counts in the records (see `unread.ts`). All inputs of a
+// state are read in one event-loop turn, which makes them consistent. `redis/lua/conversation.lua`
+// computes the same state in Redis.
 
 import {
   type ChannelKey,

@@ -30,7 +30,7 @@ import { type ExpiredCopy, InboxBatch } from "./inbox-batch.ts";
  * only initial step. The limit is needed because a batch is written in one event-loop turn.
  */
 const MAX_BATCH = 500;
-/** Maximum number of copies in the small steps that join a batch while it is being decided. */
+/** Maximum number of copies in the small steps that are added to a batch while its changes are computed. */
 const MAX_JOINING = 250;
 const MAX_QUEUED = 200_000;
 /** Maximum number of inboxes for which the time of the next expiry check is kept in memory. */

@@ -409,7 +409,7 @@ export function writeAppendRecord(
   return end + frame.length;
 }
 
-/** Decodes a record. The frame of an append is a part of `bytes`. */
+/** Decodes a record. The frame of an append is a view of `bytes`, not a copy. */
 export function decodeLogRecord(bytes: Buffer): LogRecord {
   assertVersion(bytes[0]);
   const number = bytes.readDoubleLE(NUMBER_AT);

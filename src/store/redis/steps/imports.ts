@@ -131,7 +131,8 @@ export function createRedisImports(
   }
 
   /**
-   * Stores messages. If another caller has changed the channel, stores nothing and returns false.
+   * Stores messages. If the channel's newest seq is no longer `headSeq`, stores nothing and returns
+   * false.
    */
   async function store(
     key: ChannelKey,
