@@ -188,3 +188,22 @@ t.test("every request in a batch counts towards the rate limit", async (t) => {
   const refused = answers.filter(({ error }) => error?.data.name === "rate_limited");
   t.ok(refused.length > 10, `${refused.length} of 100 requests are refused`);
 });
+
+t.test(
+  "a request above 1 KiB that is refused for its rate is answered with its id if the id is in the first KiB or the last field, and otherwise with the id null",
+  async (t) => {
+    const client = await connected(t, slow);
+    const params = { filler: "x".repeat(2000) };
+    await Promise.all(Array.from({ length: 80 }, () => client.request("ping").catch(() => {})));
+    for (const [request, id] of [
+      [{ id: "first", method: "ping", params }, "first"],
+      [{ method: "ping", params, id: 'é"\\' }, 'é"\\'],
+      [{ method: "ping", params, id: 7 }, 7],
+      [{ method: "ping", params, id: "middle", end: "x".repeat(1024) }, null],
+      [{ method: "ping", params: { ...params, id: "inner" } }, null],
+    ] as const) {
+      const answer = JSON.parse(await answerTo(client, JSON.stringify(request, null, 1)));
+      t.match(answer, { id, error: { data: { name: "rate_limited" } } }, `id ${id}`);
+    }
+  },
+);

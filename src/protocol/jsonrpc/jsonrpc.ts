@@ -4,7 +4,6 @@
 // are collected and sent in lists (batch.ts).
 
 import type { ErrorCode } from "../../broker/errors.ts";
-import { fieldText } from "../../lib/json-field.ts";
 import { withoutStack } from "../../lib/without-stack.ts";
 import {
   type Admit,
@@ -36,33 +35,17 @@ import { RPC_CODES, type RpcCode, rpcCodeOf } from "./errors.ts";
 import { EXTENDED } from "./extended.ts";
 import { GREETING_TOO_COMPLEX, MAX_GREETING_BYTES, scanFirstMessage } from "./first-message.ts";
 import { isJsonObject, type JsonObject, Params } from "./params.ts";
+import { idOf, MAX_ID_LENGTH, readEnds } from "./request-id.ts";
 import type { ErrorNumber, Method, RequestFacts, View } from "./view.ts";
 
 const SUBPROTOCOL = "jindou.jsonrpc.v1";
 
-/**
- * Maximum length of a request's id. It is limited because the id is stored until the response is
- * sent.
- */
-const MAX_ID_LENGTH = 128;
 /**
  * Maximum number of values in a request. A list of uids or seqs has at most 1000 values, but a
  * payload that is an object may have more.
  */
 const MAX_VALUES = 20_000;
 const TOO_MANY_VALUES = `A request or batch must have at most ${MAX_VALUES} values`;
-
-/**
- * Maximum length of the JSON text of a request's id or method. An escaped character can have a
- * length of six.
- */
-const MAX_SHORT_TEXT = MAX_ID_LENGTH * 6 + 2;
-
-/**
- * Number of bytes at the start of a frame that are searched for the request's id if the frame is
- * above the size limit.
- */
-const LARGE_HEAD_BYTES = 1024;
 
 const OPEN_OBJECT = 0x7b;
 const BLANKS: readonly number[] = [0x20, 0x09, 0x0a, 0x0d];
@@ -208,16 +191,16 @@ class JsonRpcCodec implements Codec {
   }
 
   /**
-   * Returns the refusal of a request. Reads only the request's id and method. Returns `undefined`
-   * if no response is expected.
+   * Returns the refusal of a request of which only the ends are read. Returns `undefined` if no
+   * response is expected because the request has no id.
    */
   #refuseUnread(
     bytes: Uint8Array,
     code: "rate_limited" | "too_large",
     batch?: Batch,
   ): FrameError | undefined {
-    const request = readHead(bytes);
-    if (request.id === undefined) return undefined;
+    const { isPartial, ...request } = readEnds(bytes);
+    if (request.id === undefined && !isPartial) return undefined;
     const message = code === "too_large" ? TOO_MANY_VALUES : "";
     const ref = this.#register({ ...request, batch });
     return withoutStack(() => new FrameError(code, ref, message));
@@ -225,11 +208,12 @@ class JsonRpcCodec implements Codec {
 
   /**
    * Returns the refusal of a frame above the size limit. The refusal contains the request's id if
-   * the id is in the first KiB of the frame.
+   * the id is in the first KiB of the frame, or if it is the last field.
    */
   refuseLarge(data: Uint8Array, maxFrameBytes: number): FrameError {
-    const request = readHead(data.subarray(0, LARGE_HEAD_BYTES));
-    return new FrameError("too_large", this.#register(request), largeFrameMessage(maxFrameBytes));
+    const { id, method } = readEnds(data);
+    const ref = this.#register({ id, method });
+    return new FrameError("too_large", ref, largeFrameMessage(maxFrameBytes));
   }
 
   encodeReply(reply: Reply): Frames {
@@ -358,41 +342,4 @@ class JsonRpcCodec implements Codec {
 /** Returns true for null too, because serializers write null for a field that is not set. */
 function isAbsent(value: unknown): boolean {
   return value === undefined || value === null;
-}
-
-/**
- * Returns the JSON text of the request's id, or `undefined` if the id is not valid. Numbers are
- * copied from `text` (the request), because JavaScript would round them.
- */
-function idOf({ id }: JsonObject, text: string): string | undefined {
-  if (typeof id === "string")
-    return id !== "" && id.length <= MAX_ID_LENGTH ? JSON.stringify(id) : undefined;
-  if (typeof id !== "number") return undefined;
-  if (Number.isSafeInteger(id)) return String(id);
-  const digits = fieldText(text, "id")?.text;
-  return digits !== undefined && digits.length <= MAX_ID_LENGTH ? digits : undefined;
-}
-
-/** Returns the id and the method of a request whose end may be missing. */
-function readHead(bytes: Uint8Array): Pick<OpenRequest, "id" | "method"> {
-  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString();
-  const method = shortField(text, "method");
-  return {
-    id: idOf({ id: shortField(text, "id") }, text),
-    method: typeof method === "string" ? method : "",
-  };
-}
-
-/**
- * Returns the value of a short field. Returns `undefined` if the field is absent, too long or
- * invalid, or if its end may be missing.
- */
-function shortField(object: string, name: string): unknown {
-  try {
-    const text = fieldText(object, name)?.text ?? "";
-    if (text.length > MAX_SHORT_TEXT || object.endsWith(text)) return undefined;
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }
