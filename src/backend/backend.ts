@@ -5,7 +5,7 @@
 
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type ErrorDetail, JindouApiError } from "./errors.ts";
+import { JindouApiError } from "./errors.ts";
 import { OPERATIONS, type Operations } from "./operations.ts";
 
 export { type ErrorDetail, JindouApiError } from "./errors.ts";
@@ -166,13 +166,14 @@ async function replyOf(response: Response): Promise<unknown> {
     throw new JindouApiError("bad_reply", message, { status, cause });
   }
   if (ok) return value;
-  const { code, error, details } = value as {
-    readonly code?: string;
-    readonly error?: string;
-    readonly details?: readonly ErrorDetail[];
-  };
-  throw new JindouApiError(code ?? "bad_reply", error ?? `HTTP status ${status}`, {
-    ...{ status, details: details ?? [] },
+  // Another server, such as a proxy, may have replied.
+  const { code, error, details } = Object(value) as Record<string, unknown>;
+  if (typeof code !== "string")
+    throw new JindouApiError("bad_reply", `HTTP status ${status}: ${text.slice(0, 200)}`, {
+      status,
+    });
+  throw new JindouApiError(code, typeof error === "string" ? error : `HTTP status ${status}`, {
+    ...{ status, details: Array.isArray(details) ? details : [] },
   });
 }
 

@@ -4,7 +4,7 @@ import {
   constants,
   createHmac,
   createPrivateKey,
-  type KeyObject,
+  KeyObject,
   type SignKeyObjectInput,
   sign,
 } from "node:crypto";
@@ -37,7 +37,10 @@ export type TokenAlgorithm =
 
 export interface TokenKey {
   readonly algorithm: TokenAlgorithm;
-  /** For an HS algorithm, a secret of at least 32 bytes. Otherwise, a private key in PEM form. */
+  /**
+   * For an HS algorithm, a secret of at least 32 bytes. Otherwise, a private key in PEM form. Both
+   * can also be a `KeyObject`.
+   */
   readonly key: string | Uint8Array | KeyObject;
   /** Key id (`kid`), if the broker has several keys. */
   readonly keyId?: string | undefined;
@@ -85,14 +88,14 @@ function signatureOf(algorithm: TokenAlgorithm, key: TokenKey["key"], text: stri
 }
 
 function secretOf(key: TokenKey["key"]): Uint8Array | KeyObject {
-  if (isKeyObject(key)) return key;
-  const secret = Buffer.from(key);
-  if (secret.length >= MIN_SECRET_BYTES) return secret;
+  const secret = key instanceof KeyObject ? key : Buffer.from(key);
+  const bytes = secret instanceof KeyObject ? secret.symmetricKeySize : secret.length;
+  if ((bytes ?? 0) >= MIN_SECRET_BYTES) return secret;
   throw new TypeError(`The secret must have at least ${MIN_SECRET_BYTES} bytes`);
 }
 
 function privateKeyOf(key: TokenKey["key"]): KeyObject {
-  return isKeyObject(key) ? key : createPrivateKey(Buffer.from(key));
+  return key instanceof KeyObject ? key : createPrivateKey(Buffer.from(key));
 }
 
 /**
@@ -108,11 +111,7 @@ function assertFits(algorithm: TokenAlgorithm, key: KeyObject): void {
     (kind === "ec" && CURVES.get(algorithm) === curve) ||
     (kind === "ed25519" && algorithm === "EdDSA");
   if (!isFitting)
-    throw new TypeError(`A key of type ${kind} ${curve} cannot be used with ${algorithm}`);
-}
-
-function isKeyObject(key: TokenKey["key"]): key is KeyObject {
-  return typeof key === "object" && "asymmetricKeyType" in key;
+    throw new TypeError(`${algorithm} cannot be used with a key of type ${kind} ${curve}`.trim());
 }
 
 function encode(value: object): string {

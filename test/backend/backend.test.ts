@@ -221,6 +221,31 @@ t.test("a call whose attempt takes longer than timeoutMs rejects with timeout", 
   t.equal(await failureOf(jindou.checkLiveness()), "0 timeout");
 });
 
+t.test(
+  "an error reply that is not the broker's rejects with bad_reply and its status",
+  async (t) => {
+    let body = "";
+    let requests = 0;
+    const server = createServer((_, response) => {
+      requests += 1;
+      response.writeHead(400).end(body);
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    t.teardown(() => {
+      server.closeAllConnections();
+      server.close();
+    });
+    const jindou = createBackend({
+      url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    });
+    for (body of ["null", "1", '"no"', "[]", "{}", '{"code":5}', "<html>", ""])
+      t.equal(await failureOf(jindou.checkLiveness()), "400 bad_reply", body);
+    t.equal(requests, 8, "no call is repeated");
+    body = '{"code":"bad_request","error":{},"details":1}';
+    await t.rejects(jindou.checkLiveness(), { code: "bad_request", details: [] });
+  },
+);
+
 t.test("createWebhook returns the secret, and is not repeated if its reply is lost", async (t) => {
   const jindou = createBackend({ url: api });
   await jindou.setEventFeed({ feed: "on" });

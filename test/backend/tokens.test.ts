@@ -1,7 +1,12 @@
 // Tokens and webhooks of the package `jindou-server`, checked with the package `jose` and with
 // published test vectors.
 
-import { createPrivateKey, createPublicKey, generateKeyPairSync } from "node:crypto";
+import {
+  createPrivateKey,
+  createPublicKey,
+  createSecretKey,
+  generateKeyPairSync,
+} from "node:crypto";
 import { jwtVerify } from "jose";
 import {
   mintToken,
@@ -27,11 +32,13 @@ function privateKeyFor(algorithm: TokenAlgorithm): string {
 
 t.test("the package jose verifies tokens that mintToken signs with any algorithm", async (t) => {
   for (const algorithm of ["HS256", "HS384", "HS512"] as const) {
-    const token = mintToken({ uid: "ann" }, { algorithm, key: SECRET });
-    const { protectedHeader, payload } = await jwtVerify(token, SECRET, {
-      algorithms: [algorithm],
-    });
-    t.match([protectedHeader, payload], [{ alg: algorithm, typ: "JWT" }, { sub: "ann" }]);
+    for (const key of [SECRET, createSecretKey(SECRET)]) {
+      const token = mintToken({ uid: "ann" }, { algorithm, key });
+      const { protectedHeader, payload } = await jwtVerify(token, SECRET, {
+        algorithms: [algorithm],
+      });
+      t.match([protectedHeader, payload], [{ alg: algorithm, typ: "JWT" }, { sub: "ann" }]);
+    }
   }
   for (const algorithm of [
     ...(["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"] as const),
@@ -76,9 +83,9 @@ t.test("mintToken writes the claims that the broker reads", async (t) => {
 });
 
 t.test("a key that is too short or does not fit the algorithm is refused", async (t) => {
-  const short = { algorithm: "HS256", key: "short" } as const;
-  t.throws(() => mintToken({ uid: "ann" }, short), TypeError);
   const key = privateKeyFor("ES256");
+  for (const secret of ["short", createSecretKey(Buffer.from("short")), createPrivateKey(key)])
+    t.throws(() => mintToken({ uid: "ann" }, { algorithm: "HS256", key: secret }), TypeError);
   t.throws(() => mintToken({ uid: "ann" }, { algorithm: "EdDSA", key: "no PEM" }));
   for (const algorithm of ["PS256", "RS256", "EdDSA", "ES384"] as const)
     t.throws(() => mintToken({ uid: "ann" }, { algorithm, key }), TypeError, algorithm);
