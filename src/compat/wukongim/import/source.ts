@@ -99,10 +99,10 @@ export class Source {
       redirect: "error",
       signal: AbortSignal.timeout(TIMEOUT_MS),
     }).catch((error: unknown) => {
-      throw new Failure(reasonOf(error), true);
+      throw new Failure(reasonOf(error, TIMEOUT_MS), true);
     });
     const text = await reply.text().catch((error: unknown) => {
-      throw new Failure(reasonOf(error), true);
+      throw new Failure(reasonOf(error, TIMEOUT_MS), true);
     });
     if (reply.status === 401) throw new SourceError(this.#refusal());
     // A failing handler replies with an empty body. On some of the server's ports, the status is
@@ -121,13 +121,13 @@ export class Source {
     const { url, token } = this.#options;
     return token === ""
       ? `The server at ${url.origin} needs a token. Set JINDOU_IMPORT_TOKEN to its managerToken, or JINDOU_IMPORT_TOKEN_FILE to a file that contains it.`
-      : `The server at ${url.origin} rejects the token in JINDOU_IMPORT_TOKEN. Set it to the server's managerToken.`;
+      : `The server at ${url.origin} rejects the token in JINDOU_IMPORT_TOKEN or JINDOU_IMPORT_TOKEN_FILE. The token must be the server's managerToken.`;
   }
 
   #problem(path: string, reason: string): SourceError {
     const { origin } = this.#options.url;
     return new SourceError(
-      `The server at ${origin} cannot be read: ${reason} (${path}). Check that --from is the address of the HTTP API of a WuKongIM 2.x server, by default port 5001.`,
+      `The server at ${origin} cannot be read: ${reason} (${path}). Check that --from is the address of the HTTP API of a WuKongIM 2.2 server, by default port 5001.`,
     );
   }
 }
@@ -141,14 +141,14 @@ class Failure extends Error {
   }
 }
 
-/** Returns the reason why a call got no response. */
-export function reasonOf(error: unknown): string {
+/** Returns the reason why a call with a time limit of `timeoutMs` got no response. */
+export function reasonOf(error: unknown, timeoutMs: number): string {
   const { cause, name, message } = Object(error) as {
     readonly cause?: { readonly code?: string; readonly message?: string };
     readonly name?: string;
     readonly message?: string;
   };
-  if (name === "TimeoutError") return `it does not respond within ${TIMEOUT_MS / 1000} s`;
+  if (name === "TimeoutError") return `it does not respond within ${timeoutMs / 1000} s`;
   return cause?.code ?? cause?.message ?? message ?? "the connection failed";
 }
 

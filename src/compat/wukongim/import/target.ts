@@ -77,7 +77,7 @@ export class Target {
     await this.#call("/admin/import/close", "{}");
   }
 
-  /** Stores lines. Returns a line that is larger than the node's maximum body size as refused. */
+  /** Stores lines. Reports a line as refused if it alone is too large for a request body. */
   async store(lines: readonly string[]): Promise<LineCounts> {
     try {
       const reply = await this.#call("/admin/import", lines.join("\n"), "application/x-ndjson");
@@ -147,7 +147,7 @@ export class Target {
       });
       return { status: reply.status, body: parsed(await reply.text()) };
     } catch (error) {
-      return { status: 0, body: { error: reasonOf(error) } };
+      return { status: 0, body: { error: reasonOf(error, TIMEOUT_MS) } };
     }
   }
 
