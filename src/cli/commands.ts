@@ -138,9 +138,10 @@ export async function history(api: Api, { flags }: Arguments, output: Output): P
     output.print(output.isJson ? JSON.stringify(message) : lineOf(message, channel));
   if (messages.length === 0) output.note("The channel has no messages in this range.");
   if (reply.more !== 1 || output.isJson) return;
-  const bound = after === undefined ? "before" : "after";
   const lastSeq = messages.at(-1)?.message_seq;
-  output.note(`There are more messages: --${bound}=${lastSeq} shows the next page.`);
+  const end = before === undefined ? "" : ` --before=${before}`;
+  const next = after === undefined ? `--before=${lastSeq}` : `--after=${lastSeq}${end}`;
+  output.note(`There are more messages: ${next} shows the next page.`);
 }
 
 /**

@@ -107,6 +107,9 @@ for (const [place, start] of Object.entries(WORLDS))
     t.match(newest, { stdout: /^\S+ lobby #2 [^\n]+\n$/, stderr: /--before=2/ });
     const first = await shell.run(["history", "--group=lobby", "--after=0", "--limit=1", "--json"]);
     t.match(JSON.parse(first.stdout), { message_seq: 1, stream: { text: "It is late." } });
+    const range = ["--after=0", "--before=3", "--limit=1"];
+    const between = await shell.run(["history", "--group=lobby", ...range]);
+    t.match(between, { stdout: / #1 bob/, stderr: /--after=1 --before=3 shows/ });
     const earlier = await shell.run(["history", "--group=lobby", "--before=1"]);
     t.match(earlier, { code: 0, stdout: "" });
 
