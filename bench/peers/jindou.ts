@@ -121,7 +121,7 @@ export function jindou({ format, server, nodes }: JindouOptions): Peer {
         case "resume": {
           const channel = { id: `resume-${Date.now()}`, type: 2 } as const;
           await createMembers(started, channel.id, work.clients);
-          await sendMissed(started, channel, work.missed);
+          await sendMissed(started, channel, { count: work.missed, payload: setting.payload });
           const open = connectFrame(MEMBER, TOKEN, [{ channel, lastSeq: 0, lastId: 0 }]);
           const nothing = new Uint8Array();
           return {
@@ -147,13 +147,17 @@ async function writeAnswer(server: Server, channel: ChannelRef, chunks: number):
   backend.close();
 }
 
-async function sendMissed(server: Server, channel: ChannelRef, count: number): Promise<void> {
+async function sendMissed(
+  server: Server,
+  channel: ChannelRef,
+  { count, payload }: { readonly count: number; readonly payload: Uint8Array },
+): Promise<void> {
   const backend = backendOf(server);
   for (let at = 0; at < count; at++)
     await backend.post(
       "/message/send",
       JSON.parse(
-        sendBody({ channel, fromUid: memberName(0), clientMsgNo: `missed-${at}` }),
+        sendBody({ channel, fromUid: memberName(0), clientMsgNo: `missed-${at}`, payload }),
       ) as object,
     );
   backend.close();

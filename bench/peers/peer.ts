@@ -17,7 +17,7 @@ export type Work =
   | { readonly kind: "send"; readonly connections: number }
   /** Clients connect, log in and stay idle. */
   | { readonly kind: "connect"; readonly clients: number }
-  /** Clients of one group reconnect and receive the messages that they missed, 200 bytes each. */
+  /** Clients of one group reconnect and receive the messages that they missed. */
   | { readonly kind: "resume"; readonly clients: number; readonly missed: number }
   /**
    * Clients of one group connect while an AI reply is being written, and receive its text so far.

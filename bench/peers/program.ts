@@ -49,9 +49,9 @@ function isExecutable(path: string): boolean {
 
 /**
  * Starts a program and waits until its ports accept connections. With `mark`, first waits for a
- * line of output that contains it. `configure` writes its configuration for the port into the
- * folder, and returns its arguments. `clientPort` is the clients' port if the program has a
- * separate one.
+ * line of output that contains it. `configure` writes the program's configuration for the port
+ * into the folder, and returns the program's arguments. `clientPort` is the clients' port if the
+ * program has a separate one.
  */
 export async function startProgram(
   workbench: Workbench,

@@ -93,7 +93,7 @@ async function untilHealthy({ apiPort }: Server): Promise<void> {
   }
 }
 
-/** Returns the settings. Only the clients' port is used; the other ports must be free. */
+/** Returns the settings. The bench uses only `clientPort`; the other ports must be free. */
 async function configuration(clientPort: number): Promise<object> {
   const free = async () => `127.0.0.1:${await freePort()}`;
   return {
