@@ -277,7 +277,7 @@ async function createWorld(
   return { servers, load, attackers, users: await GoodUsers.connect(clientPorts) };
 }
 
-/** Creates the users, groups and messages that the attacks need. */
+/** Creates the users, groups and messages that the attacks and the measurements need. */
 async function fill({ plan }: Bench, apiPort: number): Promise<void> {
   const backend = new Backend(apiPort);
   const members = Array.from({ length: plan.isQuick ? QUICK_MEMBERS : MEMBERS }, (_, at) =>

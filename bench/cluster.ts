@@ -1,9 +1,9 @@
 // How does the throughput grow with the number of nodes on one Redis, and what does the path
 // through Redis cost? Measures stored and acknowledged messages, the fan-out to a group of 1,000
-// members on 1, 2 and 3 nodes, and the time from sending to receiving. Compares them with an
-// embedded node and with Socket.IO and its Redis adapter, which stores nothing. With `--against`,
-// compares two nodes of each build. All processes share one machine, so CPU time is more meaningful
-// than rates.
+// members on 1, 2 and 3 nodes, and the time from sending to receiving. Compares the results
+// with those of an embedded node and of Socket.IO with its Redis adapter, which stores nothing.
+// With `--against`, compares two nodes of each build. All processes share one machine, so CPU time
+// is more meaningful than rates.
 
 import type { Bench, Benchmark, Row, Sample } from "./support/benchmark.ts";
 import {
@@ -210,9 +210,9 @@ async function compareLimits(
 }
 
 /**
- * Compares a node on a Redis Cluster with the minimum cost of its servers, for the same numbers of
- * messages in flight and subscribers. Each of 64 callers sends to its own group, and one member of
- * all groups is connected.
+ * Compares a node on a Redis Cluster with the minimum cost of the cluster's servers, for the same
+ * numbers of messages in flight and subscribers. Each of 64 callers sends to its own group. One
+ * user, who is a member of all groups, is connected.
  */
 async function onRedisCluster(setting: Setting): Promise<readonly Row[]> {
   const { bench, load } = setting;
@@ -266,7 +266,7 @@ async function compareFanout(
 /**
  * Returns a run that measures the minimum cost of a fan-out for Redis: one message at a time, to
  * one subscriber per node. Several messages at a time would be unrealistic, because the nodes
- * make a thousand deliveries for each message.
+ * make a thousand deliveries between one message and the next.
  */
 function fanoutLimit({ members }: Setting, contenders: readonly Contender[]): Run {
   const { nodes } = contenders.at(-1) ?? {};

@@ -1,7 +1,7 @@
 // What do logs cost? Compares a stream chunk over POST /event with a stored message of the same
 // build. Compares appends, readers and memory of Durable Streams with the protocol's reference
 // server (npm @durable-streams/server, with files) and, if it is installed, with the Rust crate
-// durable-streams-server. With `--against`, compares them only with those of another build.
+// durable-streams-server. With `--against`, compares Durable Streams only with another build.
 
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
@@ -272,7 +272,7 @@ async function deliveryCost(server: Server, count: number, records: number): Pro
   return { value: (cpuMs * 1000) / (count * records) };
 }
 
-/** Returns the processor time and the memory of a reader that connects after the last record. */
+/** Returns the server's processor time and memory for a reader that connects after all records. */
 async function joinCost(server: Server, count: number, records: number) {
   await call(server, "PUT", "late");
   for (let at = 0; at < records; at++) await call(server, "POST", "late", RECORD);

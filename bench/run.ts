@@ -90,7 +90,7 @@ bench/results/<time>/ with results.json, results.csv, picture.svg, report.md and
   --clients N       clients of the scenarios connect, resume and late (default: 2000)
   --format F        wire format of Jindou's clients: native or jsonrpc
   --nodes N         Jindou nodes on one Redis, instead of one with the embedded store. Clients and
-                    calls are spread over them; their processor time does not include that of Redis
+                    calls are spread over the nodes; processor time does not include that of Redis
   --url H:P         API of a Jindou that runs elsewhere, instead of this build. Its limits apply:
                     set client.maxFramesPerSecond and client.maxStoredBytesPerSecond to 0 there
   --client-url H:P  its address for clients
@@ -98,8 +98,8 @@ bench/results/<time>/ with results.json, results.csv, picture.svg, report.md and
   --rounds N, --seconds S   number and length of the measurements (default: 3 of 0.8 s)
   --json            print the result as JSON
   --compare a b     print the differences between two result folders or files, with their noise
-  --publish a …     put results into docs/benchmarks/ and into the tables of the pages: a folder of
-                    the overview, or files of single benchmarks
+  --publish a …     put results (a folder of the overview, or files of single benchmarks) into
+                    docs/benchmarks/ and into the tables of the pages
 
 Single benchmarks (all: more than 25 minutes):
 ${BENCHMARKS.map(({ name, question }) => `  ${name.padEnd(14)} ${question}`).join("\n")}

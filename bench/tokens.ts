@@ -95,7 +95,7 @@ function rowsOf(bench: Bench, { registered, first, cached, more }: Samples): rea
   ];
 }
 
-/** Signs a new token for each user, before a measurement. Returns a function that returns it. */
+/** Signs a new token for each user in advance. Returns a function that returns a user's token. */
 function jwtsOf(uids: readonly string[], id: string): TokenOf {
   const iat = Math.floor(Date.now() / 1000);
   const header = base64({ alg: "HS256", typ: "JWT" });

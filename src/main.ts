@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // The entry point of the `jindou` command. Must import signals.ts first, because a signal that
-// arrives before that file is loaded is lost or ends the process in the wrong way. Must not import
-// anything large.
+// arrives before that file is loaded is lost or has its default effect. Must not import anything
+// large.
 
 import "./signals.ts";
 import { informationFor } from "./config/help.ts";

@@ -11,7 +11,7 @@ const HEAD = [
   ...["p50 ms", "p99 ms", "p99.9 ms", "CPU µs"],
 ];
 
-/** The one value of a figure that short tables and pictures show. */
+/** The one value that short tables and pictures show for each figure. */
 export interface Measure {
   readonly title: string;
   readonly isLowerBetter: boolean;
@@ -165,7 +165,7 @@ function notes(result: OverviewResult): readonly string[] {
   ];
 }
 
-/** Head of the tables on pages, which are wider than a terminal. */
+/** Table head on pages, which have room for one more column than a terminal. */
 const PAGE_HEAD: readonly string[] = [...HEAD, "not part of this work"];
 
 function pageCellsOf(result: OverviewResult, row: OverviewRow, figure: PeerFigure): string[] {

@@ -18,7 +18,7 @@ export interface PeerFigure {
   readonly cpuUs?: number;
   /** Value divided by that of the raw server. Absent if no raw server was measured. */
   readonly ratio?: number;
-  /** Ratio of the processor times. Other load on the machine affects it less than `ratio`. */
+  /** `cpuUs` divided by that of the raw server. Affected less by other load than `ratio`. */
   readonly cpuRatio?: number;
 }
 

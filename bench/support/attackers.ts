@@ -26,7 +26,7 @@ export interface Login {
 
 const VOLLEY_BYTES = 32_768;
 const MAX_VOLLEY = 100;
-/** Time after which a connection that failed is opened again. */
+/** Time after which a connect that failed is repeated. */
 const RETRY_MS = 5;
 
 export class Attackers {

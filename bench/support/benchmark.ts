@@ -77,7 +77,7 @@ export interface Figure {
 export interface Row extends Question {
   readonly baseline: Figure;
   readonly ours: Figure;
-  /** Median of ours divided by the median of the baseline. */
+  /** Median of `ours` divided by the median of `baseline`. */
   readonly ratio: number;
 }
 

@@ -33,8 +33,8 @@ export interface Run {
 export type RunSamples = ReadonlyMap<Run, readonly ClusterSample[]>;
 
 /**
- * Measures the rate of messages that are sent over HTTP, stored and acknowledged. The callers are
- * spread over all nodes.
+ * Returns a run that measures the rate of messages that are sent over HTTP, stored and
+ * acknowledged. The callers are spread over all nodes.
  */
 export function sends(
   { nodes }: Contender,
@@ -68,8 +68,8 @@ export function sends(
 }
 
 /**
- * Measures the fan-out of a group's messages that are published over HTTP, with `inFlight` messages
- * in flight. Members and publishers are spread over all nodes.
+ * Returns a run that measures the fan-out of a group's messages, published over HTTP with
+ * `inFlight` messages in flight. Members and publishers are spread over all nodes.
  */
 export function fanout({ nodes, ...contenderFields }: Contender, inFlight: number): Run {
   return {
@@ -93,8 +93,9 @@ export function fanout({ nodes, ...contenderFields }: Contender, inFlight: numbe
 }
 
 /**
- * Measures the time from a POST to the first node until ten members on the last node have received
- * the message. One message is in flight at a time. `value` is the median in microseconds.
+ * Returns a run that measures the time from a POST to the first node until ten members on the last
+ * node have received the message. One message is in flight at a time. `value` is the median in
+ * microseconds.
  */
 export function hop({ nodes, ...contenderFields }: Contender, name: string): Run {
   return {

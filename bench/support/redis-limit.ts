@@ -1,6 +1,6 @@
-// Measures the minimum cost of a stored message in Redis for any client: incrementing a counter,
-// appending to a log and publishing, sent over plain sockets. The cluster bench compares the
-// broker's stored messages with this cost.
+// Measures the minimum cost for Redis of storing a message: incrementing a counter, appending to a
+// log and publishing. The commands are sent over plain sockets. The cluster bench compares the cost
+// of the broker's stored messages with this minimum.
 
 import { connect, type Socket } from "node:net";
 import { SLOTS, slotOf } from "../../src/redis/slots.ts";

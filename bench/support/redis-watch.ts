@@ -19,7 +19,7 @@ export interface RedisUsage {
   readonly cpuSeconds: number;
   /** Highest CPU usage in any quarter of a second, as a fraction of one core. */
   readonly peakShare: number;
-  /** Number of calls by command, including those of scripts. */
+  /** Number of calls by command, including calls inside scripts. */
   readonly commands: ReadonlyMap<string, number>;
 }
 
@@ -112,7 +112,7 @@ export class RedisWatch {
   }
 }
 
-/** Returns the number of all calls, including those of scripts. */
+/** Returns the number of all calls, including calls inside scripts. */
 export function total(commands: Counts): number {
   return [...commands.values()].reduce((sum, calls) => sum + calls, 0);
 }

@@ -4,7 +4,7 @@ import { type Benchmark, type Figure, type Row, reached, type Target } from "./b
 
 const HEAD = ["", "value", "±", "p50 ms", "p99 ms", "p99.9 ms", "cpu µs", "ratio"];
 
-/** Returns the table of a benchmark. Each row has three lines: its title, the baseline and ours. */
+/** Returns the table of a benchmark. Each row has three lines: title, baseline, our build. */
 export function table(benchmark: Benchmark, rows: readonly Row[]): string {
   const lines = rows.flatMap((row) => [
     [row.title, row.unit],

@@ -90,7 +90,7 @@ export class Child {
     this.#process.stdin?.write(text);
   }
 
-  /** Closes the process's stdin and waits until it has ended. */
+  /** Closes the process's stdin and waits until the process has ended. */
   async release(): Promise<void> {
     this.#process.stdin?.end();
     if (!this.hasEnded) await once(this.#process, "close");

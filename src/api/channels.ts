@@ -108,7 +108,7 @@ export const channelBodies = (maxSubscribers: number) => ({
     },
     {
       title: "ListRequest",
-      description: "Users to add to the list or to remove from it",
+      description: "Users to add to a channel's blacklist or whitelist, or to remove from it",
       examples: [{ ...LOBBY, uids: ["carol"] }],
     },
   ),
@@ -120,7 +120,7 @@ export const channelBodies = (maxSubscribers: number) => ({
     },
     {
       title: "ListSetRequest",
-      description: "The new list",
+      description: "New content of a channel's blacklist or whitelist",
       examples: [{ ...LOBBY, uids: ["alice"] }],
     },
   ),

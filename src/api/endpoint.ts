@@ -40,7 +40,7 @@ export interface ApiPorts extends RoutePorts {
 
 /**
  * Creates the endpoint of the control plane. The caller must reject logins until the managers have
- * been started. Otherwise, logins would fail with `bad_credentials`.
+ * been started. Otherwise, logins with the right password would fail with `bad_credentials`.
  */
 export function createHttpEndpoint(ports: ApiPorts): HttpEndpoint {
   const { settings, dialect, managers, log, requestCounter } = ports;
@@ -80,8 +80,8 @@ function wantsJindou({ headers }: HttpRequest): boolean {
 }
 
 /**
- * Returns the routes. Each route passes calls that request the `jindou` dialect to its counterpart
- * in `plain`.
+ * Returns the routes. A route that has a counterpart in `plain` passes calls that request the
+ * `jindou` dialect to the counterpart.
  */
 function withJindou(routes: readonly HttpRoute[], plain: readonly HttpRoute[]): HttpRoute[] {
   return routes.map((route) => {
@@ -156,7 +156,10 @@ const preflight = (methods: string, headers: readonly string[]): HttpReply =>
   });
 
 const VIEWER_PREFLIGHT = preflight("GET", ["last-event-id", ...VIEWER_HEADERS]);
-/** The wildcard does not include `authorization` [Fetch: CORS protocol]. */
+/**
+ * Reply to preflight requests under /v1/. Lists `authorization`, because the wildcard `*` does not
+ * include it [Fetch: CORS protocol].
+ */
 const V1_PREFLIGHT = preflight("GET,HEAD,PUT,POST,DELETE", [
   "authorization",
   ...STREAM_REQUEST_HEADERS,

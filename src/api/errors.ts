@@ -106,7 +106,7 @@ export const EDGE_ERRORS = {
   webhook_failure_not_found: {
     status: 404,
     message:
-      "The webhook has no failure with this event id; GET /webhooks/{id}/failures lists them",
+      "The webhook has no failure with this event id; GET /webhooks/{id}/failures lists its failures",
   },
   webhook_fixed: {
     status: 409,
@@ -133,7 +133,7 @@ export const EDGE_ERRORS = {
   importing: {
     status: 503,
     message:
-      "An import is open; until it is closed, calls from clients and other write calls are rejected",
+      "An import is open; until it is closed, calls from clients and write calls outside the import are rejected",
   },
   import_closed: {
     status: 409,

@@ -97,7 +97,10 @@ const feedBody = Type.Object(
 const switchedBody = Type.Object(
   {
     feed: Type.String({ description: "on if the store writes events, otherwise off" }),
-    cursor: Type.String({ description: "Cursor from which the feed is complete" }),
+    cursor: Type.String({
+      description:
+        "Cursor after the newest event. If feed is on, every later change has an event after this cursor",
+    }),
   },
   {
     title: "Feed",

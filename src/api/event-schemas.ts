@@ -27,7 +27,7 @@ const gone = Type.Literal(1, { description: "1: the message has expired or was r
 const streamState = Type.Enum(["closed", "cancelled", "interrupted"], {
   type: "string",
   description:
-    "How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or the forced start of another stream. `interrupted`: its producer sent nothing for too long",
+    "How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or the forced start of another stream. `interrupted`: its producer sent no event for longer than the idle timeout",
 });
 const uids = Type.Array(uid, {
   maxItems: MAX_EVENT_UIDS,
@@ -206,7 +206,9 @@ const EVENTS = {
       uid,
       device_flag: deviceFlag("Type of the device"),
       device_id: text("Id of the device, chosen by the client"),
-      reason: text("Reason why the session was ended, such as `kicked`, `logged_out` or `banned`"),
+      reason: text(
+        "Reason why the session was ended: `kicked`, `token_changed`, `logged_out` or `banned`",
+      ),
     }),
     example: { uid: "alice", device_flag: 0, device_id: "phone", reason: "kicked" },
   },
@@ -262,7 +264,7 @@ const EVENTS = {
     example: { uid: "alice", command_ids: [4_398_046_511_105] },
   },
   "feed.gap": {
-    when: "the feed has lost events that were at this position",
+    when: "a reader or a webhook reaches a position at which the feed has lost events",
     data: Type.Object({
       from: count("Number of the first lost event in its partition"),
       to: count("Number of the last lost event"),
@@ -282,7 +284,7 @@ interface EventSchema extends TSchema {
   readonly description: string;
 }
 
-/** Schema of each event type, as readers and webhooks receive it. */
+/** Schemas of the events of each type, in the form in which readers and webhooks receive them. */
 export const EVENT_SCHEMAS: ReadonlyMap<EventName, EventSchema> = new Map(
   EVENT_NAMES.map((name) => [name, schemaOf(name)]),
 );

@@ -45,7 +45,7 @@ const event = Type.Object(
       Type.String({
         pattern: OPTIONAL_LABEL_PATTERN,
         description:
-          "Id of the event, chosen by the caller. An event that repeats the id, type, data and timestamp of an earlier event of the stream is a retry and has no effect. If empty or absent, the server creates an id",
+          "Id of the event, chosen by the caller. An event that repeats the id, type, data and timestamp of an earlier event of the stream is a retry and has no effect, unless the id equals client_msg_no or different events have used it. If empty or absent, the server creates an id",
       }),
     ),
   },
@@ -68,7 +68,7 @@ export const eventBody = Type.Object(
         minimum: 0,
         maximum: MAX_EXPIRE_S,
         description:
-          "Seconds from the start of a stream until its message is removed from history. Ignored unless the event is a start event. 0 or absent means never",
+          "Seconds from the start of a stream until its message expires. Ignored unless the event is a start event. 0 or absent means that the message never expires",
       }),
     ),
     event,

@@ -11,7 +11,7 @@ const KEEP_ALIVE_MS = 15_000;
 export type MayStay = () => Promise<boolean>;
 
 export interface VisitedFeed {
-  /** Called at each visit, before the check. */
+  /** Called at each visit, before `MayStay`. */
   keepAlive(): void;
   /** Called if the reader may not continue. */
   end(): void;

@@ -59,8 +59,8 @@ function retryText(): string {
 }
 
 /**
- * Returns a version of `eventText` that caches its last result, because all readers are sent the
- * same event.
+ * Returns a version of `eventText` that caches its last result, because the same event is often
+ * sent to several readers in a row.
  */
 function createEventText(): (event: ChannelEvent) => string {
   let lastEvent: ChannelEvent | undefined;
@@ -74,7 +74,10 @@ function createEventText(): (event: ChannelEvent) => string {
   };
 }
 
-/** Returns the text of an event. Its `id` line contains the index for Last-Event-ID. */
+/**
+ * Returns the text of an event. Its `id` line contains the index of the next event, at which a
+ * reader continues that sends this `id` as Last-Event-ID.
+ */
 function eventText({ eventId, type, data, stream, ...event }: ChannelEvent) {
   if (stream === undefined) return "";
   const body = {

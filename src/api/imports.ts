@@ -319,8 +319,9 @@ function refusedLine(line: number, { code, message }: Refusal): RefusedLine {
 type AnyLine = { readonly [Kind in LineKind]: Static<Lines[Kind]> }[LineKind];
 
 /**
- * Returns the reason why a name in the line cannot be used in later calls. The broker's limits
- * count UTF-16 units, but the patterns of the schemas count characters.
+ * Returns the reason why an id or a label in the line cannot be used in later calls. The schemas
+ * accept some that are too long for the broker, because their patterns count characters, but the
+ * broker counts UTF-16 units.
  */
 function labelRefusal(line: AnyLine): Refusal | undefined {
   const ids = [

@@ -38,7 +38,7 @@ export const sendBatchBody = (maxSubscribers: number) =>
         Type.String({
           pattern: OPTIONAL_LABEL_PATTERN,
           description:
-            "Identifies the call for deduplication: a retry must have the same payload, and reaches only users who did not receive the message. Each message has a client_msg_no that is derived from this value and the uid of the recipient. If empty or absent, a retry sends all messages again",
+            "Identifies the call for deduplication: a retry must have the same payload, and sends the message only to users to whom it has not been sent yet. Each message has a client_msg_no that is derived from this value and the uid of the recipient. If empty or absent, a retry sends all messages again",
         }),
       ),
     },

@@ -73,7 +73,8 @@ export const sendBody = (maxSubscribers: number) =>
         Type.Integer({
           minimum: 0,
           maximum: MAX_EXPIRE_S,
-          description: "Seconds until the message is removed from history. 0 or absent means never",
+          description:
+            "Seconds until the message expires. 0 or absent means that the message never expires",
         }),
       ),
       subscribers: Type.Optional(
@@ -126,14 +127,14 @@ export const historyQuery = Type.Object({
       minimum: 1,
       maximum: MAX_SEQ,
       description:
-        "Only messages before this sequence number, newest first unless after or order is set",
+        "Only messages before this sequence number, newest first unless `after` or `order` is set",
     }),
   ),
   after: Type.Optional(
     Type.Integer({
       minimum: 0,
       maximum: MAX_SEQ,
-      description: "Only messages after this sequence number, oldest first unless order is set",
+      description: "Only messages after this sequence number, oldest first unless `order` is set",
     }),
   ),
   limit: Type.Optional(
@@ -147,7 +148,7 @@ export const historyQuery = Type.Object({
     Type.Enum(["asc", "desc"], {
       type: "string",
       description:
-        "Order of the messages. asc: oldest first. desc: newest first, so that the limit selects the newest messages. Absent means desc if before is given without after, otherwise asc",
+        "Order of the messages. asc: oldest first. desc: newest first, so that the limit selects the newest messages. Absent means desc if `before` is given without `after`, otherwise asc",
     }),
   ),
 });

@@ -127,7 +127,7 @@ export const authOptions = Type.Object(
       maximum: 1000,
       unit: "failed logins",
       description:
-        "Number of failed logins within `auth.loginWindowS` after which further logins are limited. Logins from the same network (an IPv4 address or an IPv6 /64) are rejected with 429 until the window ends. Logins with the same username are delayed by one second. A user who has logged in from that network before is limited only by the user's own failures.",
+        "Number of failed logins within `auth.loginWindowS`, from one network (an IPv4 address or an IPv6 /64) or with one username, after which further logins are limited. Logins from this network are rejected with 429 until the window ends. Logins with this username are delayed by one second. A user who has logged in from the network before is limited only by the user's own failures.",
     }),
     loginWindowS: Type.Integer({
       default: 60,

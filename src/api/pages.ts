@@ -31,7 +31,7 @@ interface StaticFile {
   readonly gzipped: Uint8Array;
 }
 
-/** Matches the name of a built file, which contains a hash of the file's content. */
+/** Matches the name of a built script or style sheet, which contains a hash of its content. */
 const HASHED_NAME = /^[a-z-]+-[A-Z0-9]{8}\.(js|css)$/;
 const TYPES: Readonly<Record<string, string>> = { js: "text/javascript", css: "text/css" };
 /** Matches a list of codings that contains gzip, unless gzip has the weight 0. */

@@ -42,8 +42,8 @@ export function refusalToStart(facts: {
 }
 
 /**
- * Returns the reason why clients must not connect without authentication, or `undefined` if they
- * may do so.
+ * Returns the reason why clients must not connect without authentication, or `undefined` if there
+ * is no reason.
  */
 export function refusalOfOpenClients(facts: {
   readonly listensBeyondLoopback: boolean;

@@ -139,7 +139,7 @@ export const channelBody = Type.Object(
   },
   {
     title: "ChannelState",
-    description: "Flags and sizes of a channel",
+    description: "Flags and user counts of a channel",
     examples: [
       {
         channel_id: "lobby",
@@ -282,7 +282,7 @@ export const connzBody = Type.Object(
         ip: text("Address of the client"),
         listener: text("Listener that accepted the client: client or wkproto"),
         uptime: count(
-          "Seconds since the login. For a closed session, seconds from the connect to the end",
+          "Seconds since the login. For a closed session, seconds from the opening of its connection to its end",
         ),
         pending_bytes: count(
           "Number of bytes that the client has not read yet, or 0 for a closed session",
@@ -299,7 +299,7 @@ export const connzBody = Type.Object(
         node_id: text("Node that serves the session"),
         refused: Type.Optional(
           flag(
-            "1: the connect was refused, so uid and device are only what the client claimed. Absent for open sessions, like all following fields",
+            "1: no login was accepted, so uid and device are only what the client claimed. Absent for open sessions, like all following fields",
           ),
         ),
         ended: Type.Optional(text("Time at which the session ended or was refused, in ISO 8601")),
@@ -312,7 +312,7 @@ export const connzBody = Type.Object(
         code: Type.Optional(
           count("WebSocket close code, or the HTTP status of a refused handshake"),
         ),
-        error: Type.Optional(text("Code of the error with which the connect was refused")),
+        error: Type.Optional(text("Code of the error with which the login was refused")),
         origin: Type.Optional(text("Origin of the web page whose handshake was refused")),
       }),
       { description: "Sessions on this page" },
@@ -358,7 +358,7 @@ export const readersBody = Type.Object(
 export const busiestBody = Type.Object(
   {
     node_id: text(
-      "Node that replies. The list counts only messages and events that were sent through it",
+      "Node that replies. Only messages and events that were sent through this node are counted",
     ),
     window_s: count("Seconds over which messages and events were counted"),
     channels: Type.Array(
@@ -406,7 +406,7 @@ export const errorsBody = Type.Object(
       }),
       {
         description:
-          "At most 100 different errors, ordered by their latest occurrence, newest first",
+          "At most 100 different warnings and errors, ordered by their latest occurrence, newest first",
       },
     ),
   },
@@ -566,7 +566,7 @@ const streamState = Type.Enum(["active", "closed", "cancelled", "interrupted"], 
 /** Body of a successful reply to an event. `stream` is present if the event belongs to a stream. */
 export const eventBody = Type.Object(
   {
-    status: text("ok"),
+    status: text("Always ok"),
     stream: Type.Optional(
       Type.Object(
         { state: streamState },
@@ -605,7 +605,7 @@ export const streamProperties = {
   truncated: Type.Optional(
     Type.Literal(1, {
       description:
-        "Present if the stream is too long to be shown. `text` is then its beginning, `events` has one event in place of the rest, and the whole stream can be read at `log`",
+        "Present if the stream is too long to be shown completely. `text` is then its beginning, `events` has one event that stands for all events that are not shown, and the whole stream can be read at `log`",
     }),
   ),
   log: text("Path at which the records of the stream can be read"),
@@ -813,7 +813,7 @@ export const nodesBody = Type.Array(
       load: Type.Number({
         minimum: 0,
         maximum: 1,
-        description: "Fraction of one core that the process used recently",
+        description: "Moving average of the fraction of one core that the process uses",
       }),
       draining: flag("1: the node is shutting down and accepts no sessions"),
     },

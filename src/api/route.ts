@@ -1,5 +1,5 @@
-// The row type of the route table, and the functions that create rows, each with a reader for the
-// request's body or query string.
+// The row type of the route table, and the functions that create rows. Most rows have a reader for
+// the request's body or query string.
 
 import type { Static, TSchema, Type } from "typebox";
 import type { ErrorCode } from "../broker/errors.ts";
@@ -41,7 +41,10 @@ interface RowDocs {
   readonly success: Success;
   /** Meaning of the `:name` segments of the path that are not in `query`. */
   readonly params?: Readonly<Record<string, string>>;
-  /** Meaning of statuses below 400 except that of `success`. Their replies have no JSON body. */
+  /**
+   * Meaning of each status below 400, except the status of `success`. Replies with these statuses
+   * have no JSON body.
+   */
   readonly replies?: Readonly<Record<number, string>>;
   /** Error codes of the operation. Codes that every call can return are not listed. */
   readonly errors: readonly ErrorCode[];
@@ -58,14 +61,15 @@ interface RowDocs {
   /** Credentials that the route accepts besides those of the control plane. */
   readonly alsoAccepts?: readonly ("deviceToken" | "signedUrl")[];
   /**
-   * Replaces the guard's check. A route with `admit` also serves viewers and pages from any origin.
+   * Replaces the guard's check. A route with `admit` also serves viewers, and lets pages from any
+   * origin read its replies.
    */
   readonly admit?: (request: HttpRequest, guard: Guard) => ReturnType<Guard>;
 }
 
 /**
- * A row of the route table. `run` may reject, and applies `adapt` before validation. A streamed
- * reply calls `guard` again while it runs.
+ * A row of the route table. `run` may reject, and applies `adapt` before validation. A route with a
+ * streamed reply calls `guard` again while the reply is open.
  */
 export interface ApiRoute extends RowDocs {
   readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";

@@ -342,7 +342,7 @@ function channelReadRoutes(ports: ChannelRoutePorts, maxSubscribers: number): re
 
 const LIST_MEANINGS = {
   blacklist: "which lists the users who may not send to the channel",
-  whitelist: "which, unless it is empty, lists the only users who may send to a group",
+  whitelist: "which lists the only users who may send to a group. An empty whitelist has no effect",
 } as const satisfies Record<keyof typeof LISTS, string>;
 
 function listRoutes(
@@ -407,7 +407,7 @@ function messageRoutes(
       operation: "sendMessage",
       access: ["messages:write"],
       tag: "messages",
-      summary: "Sends a message. Returns when it is durable",
+      summary: "Sends a message. If the message is stored, it is durable when the call returns",
       body: sendBody(maxSubscribers),
       success: { description: "The message is durable", body: replies.sentBody },
       errors: ["bad_id", "bad_payload", "too_large", "client_msg_no_reused", ...SEND_REFUSALS],
@@ -449,7 +449,7 @@ function eventRoute({ streams, channels }: Pick<RoutePorts, "streams" | "channel
     access: ["events:write"],
     tag: "streams",
     summary:
-      "Sends an event: streaming text, a tool call, or a custom event. Returns when it is durable",
+      "Sends an event: streaming text, a tool call, or a custom event. An event of a stream is durable when the call returns",
     body: eventBody,
     query: eventQuery,
     success: { description: "The event was accepted", body: replies.eventBody },
@@ -475,7 +475,8 @@ function cancelRoute({ streams }: Pick<RoutePorts, "streams">): ApiRoute {
     operation: "cancelStream",
     access: ["events:write"],
     tag: "streams",
-    summary: "Cancels the active stream with this name. A stream that has ended does not change",
+    summary:
+      "Cancels the active stream with this client_msg_no. A stream that has ended does not change",
     body: cancelBody,
     success: { description: "State of the stream", body: replies.eventBody },
     errors: ["bad_id", "stream_unknown", ...SEND_REFUSALS],
@@ -529,7 +530,8 @@ function clusterRoutes(ports: RoutePorts): readonly ApiRoute[] {
       ...common,
       path: "/route",
       operation: "getRoute",
-      summary: "Returns the addresses of the least loaded nodes, to which a client should connect",
+      summary:
+        "Returns the addresses to which a client should connect. Chooses among the least loaded nodes",
       query: routeQuery,
       success: { description: "Addresses for the client", body: replies.routeBody },
       errors: ["bad_id", "unavailable"],
@@ -625,7 +627,8 @@ function importRoutes(
       ...common,
       path: "/admin/import",
       operation: "getImport",
-      summary: "Returns the state of the import and the checksum of a channel's messages",
+      summary:
+        "Returns the state of the import and, if the query names a channel, the checksum of its messages",
       query: importQuery,
       handle: calls.state,
     }),

@@ -17,12 +17,15 @@ export const SEND_REFUSALS = [
   "channel_disbanded",
 ] as const satisfies readonly SendRefusal[];
 
-/** Returns the reply to a refused send, or rethrows `error`. */
+/**
+ * Returns the reply to a send that was refused because its group does not exist. Rethrows any other
+ * error.
+ */
 export type ExplainRefusal = (error: unknown, channel: ChannelRef) => Promise<HttpReply>;
 
 /**
- * Creates the function. It reads a channel only after a refusal, so that accepted messages cause no
- * additional work.
+ * Creates an `ExplainRefusal`. It reads a channel only after a refusal, so that accepted messages
+ * cause no additional work.
  */
 export function createExplainRefusal(channels: Pick<Channels, "state">): ExplainRefusal {
   async function exists(channel: ChannelRef): Promise<boolean> {

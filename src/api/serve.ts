@@ -18,9 +18,8 @@ export interface ApiLog {
 
 const OUTAGE_LOG_MS = 1000;
 /**
- * Maximum body size of a call without a credential. A login fits even if all its characters are
- * escaped, unless more than a fifth of the characters in a maximum-length password are outside the
- * Basic Multilingual Plane.
+ * Maximum body size of a call without a credential. The longest login fits even if all its
+ * characters are escaped, provided that they are in the Basic Multilingual Plane.
  */
 const MAX_PUBLIC_BODY_BYTES = 8192;
 

@@ -52,9 +52,9 @@ export class StaticToken {
   }
 
   /**
-   * Returns true if a wrong Bearer token counts as a guess. A former access token of a manager does
-   * not count, because it cannot equal a static token of a different form. If the static token has
-   * the form of an access token, all values count, because each of them may be a guess.
+   * Returns true if a wrong Bearer token counts as a guess. A text in the form of an access token,
+   * such as a manager's former token, counts only if the static token has this form too, because
+   * otherwise it cannot equal the static token.
    */
   isGuess(bearer: string): boolean {
     return this.#hasAccessTokenForm || !hasAccessTokenForm(bearer);

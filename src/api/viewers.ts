@@ -172,8 +172,8 @@ export function createStreamAdmission({ viewers, log }: AdmissionPorts, audience
 
   function check(request: HttpRequest, guard: Guard, isFirst: boolean): ReturnType<Guard> {
     const result = read(request);
-    // `run` replies with 400 to a request that cannot be parsed. Without a client token, the caller
-    // must be authorized first.
+    // `run` replies with 400 to a request that cannot be parsed. Unless the
+    // audience is `viewers`, a caller without a client token must be authorized first.
     if ("refusal" in result)
       return audience === "viewers" || presentsToken(request)
         ? undefined

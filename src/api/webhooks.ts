@@ -55,7 +55,7 @@ const settings = {
     },
     {
       description:
-        "Channels whose events are delivered. Events without a channel are always delivered",
+        "Channels whose events are delivered. This filter does not affect events without a channel",
     },
   ),
   format: Type.Enum([...WEBHOOK_FORMATS], {
@@ -94,7 +94,7 @@ const settings = {
     minimum: WEBHOOK_LIMITS.minAgeS,
     maximum: WEBHOOK_LIMITS.maxAgeS,
     description:
-      "Seconds for which a failing request is repeated. If it still fails after this time, the webhook is disabled",
+      "Maximum number of seconds for which a failing request is repeated. If it still fails after this time, the webhook is disabled",
   }),
 };
 
@@ -292,7 +292,7 @@ const failure = Type.Object(
 const created = Type.Object(
   {
     id: text("Id of the webhook"),
-    secret: text("Secret that signs the requests. It is not shown again"),
+    secret: text("Secret with which the requests are signed. It is not shown again"),
   },
   {
     title: "CreatedWebhook",
@@ -310,7 +310,7 @@ const attempts = Type.Object(
   { attempts: Type.Array(attempt, { description: "Attempts, newest first" }) },
   {
     title: "WebhookAttemptList",
-    description: "The latest attempts",
+    description: "The latest requests to the receiver, with their results",
     examples: [{ attempts: [attemptExample] }],
   },
 );
@@ -328,7 +328,7 @@ const replayed = Type.Object(
   { id: text("Id of the replay") },
   {
     title: "WebhookReplayStarted",
-    description: "A replay has begun",
+    description: "Id of the replay that has begun",
     examples: [{ id: "Zm9vYmFy" }],
   },
 );

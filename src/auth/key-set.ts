@@ -72,7 +72,7 @@ export function publicKeys(pem: string): KeySet {
   return new KeySet(async () => [key]);
 }
 
-/** Maximum number of keys that are tried for a token without a `kid`. */
+/** Maximum number of keys that are tried for a token whose header matches several keys. */
 const MAX_CANDIDATES = 4;
 
 /** Creates the set of keys in a JWKS. Throws if the text is not a JWKS. */

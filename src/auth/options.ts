@@ -53,7 +53,7 @@ export const jwtOptions = Type.Object(
       default: "",
       unit: "path",
       description:
-        "File with the former secret for the HS algorithms, which the secret in `auth.jwt.secretFile` replaces. Tokens signed with either secret are accepted, so that the secret can be changed without ending sessions.",
+        "File with the former secret, which the secret in `auth.jwt.secretFile` replaces. Tokens signed with either secret are accepted, so that the secret can be changed without ending sessions.",
     }),
     publicKeyFile: Type.String({
       default: "",

@@ -165,7 +165,7 @@ export type ChannelTarget = {
   readonly channel_type: ChannelType;
 };
 
-/** Users to add to the list or to remove from it */
+/** Users to add to a channel's blacklist or whitelist, or to remove from it */
 export type ListRequest = {
   /** Channel id; for a personal channel, the uid of the user */
   readonly channel_id: string;
@@ -175,7 +175,7 @@ export type ListRequest = {
   readonly uids: readonly string[];
 };
 
-/** The new list */
+/** New content of a channel's blacklist or whitelist */
 export type ListSetRequest = {
   /** Channel id; for a personal channel, the uid of the user */
   readonly channel_id: string;
@@ -185,7 +185,7 @@ export type ListSetRequest = {
   readonly uids: readonly string[];
 };
 
-/** Flags and sizes of a channel */
+/** Flags and user counts of a channel */
 export type ChannelState = {
   /** Channel id */
   readonly channel_id: string;
@@ -244,7 +244,7 @@ export type Readers = {
 
 /** Channels that received the most messages and events. A channel that receives less than a thousandth of all messages and events may be missing */
 export type BusiestChannels = {
-  /** Node that replies. The list counts only messages and events that were sent through it */
+  /** Node that replies. Only messages and events that were sent through this node are counted */
   readonly node_id: string;
   /** Seconds over which messages and events were counted */
   readonly window_s: number;
@@ -301,7 +301,7 @@ export type SendRequest = {
   readonly client_msg_no?: string | undefined;
   /** client_msg_no of the stream to which the message belongs */
   readonly stream_no?: string | undefined;
-  /** Seconds until the message is removed from history. 0 or absent means never */
+  /** Seconds until the message expires. 0 or absent means that the message never expires */
   readonly expire?: number | undefined;
   /** Restricts the recipients to these users. Only for commands. An empty list means no restriction */
   readonly subscribers?: readonly string[] | undefined;
@@ -340,7 +340,7 @@ export type SendBatchRequest = {
         readonly sync_once?: Flag | undefined;
       }
     | undefined;
-  /** Identifies the call for deduplication: a retry must have the same payload, and reaches only users who did not receive the message. Each message has a client_msg_no that is derived from this value and the uid of the recipient. If empty or absent, a retry sends all messages again */
+  /** Identifies the call for deduplication: a retry must have the same payload, and sends the message only to users to whom it has not been sent yet. Each message has a client_msg_no that is derived from this value and the uid of the recipient. If empty or absent, a retry sends all messages again */
   readonly client_msg_no?: string | undefined;
 };
 
@@ -433,7 +433,7 @@ export type Message = {
           /** Time of the event in Unix milliseconds */
           readonly timestamp: number;
         }[];
-        /** Present if the stream is too long to be shown. `text` is then its beginning, `events` has one event in place of the rest, and the whole stream can be read at `log` */
+        /** Present if the stream is too long to be shown completely. `text` is then its beginning, `events` has one event that stands for all events that are not shown, and the whole stream can be read at `log` */
         readonly truncated?: 1 | undefined;
         /** Path at which the records of the stream can be read */
         readonly log: string;
@@ -454,7 +454,7 @@ export type EventRequest = {
   readonly channel_type: ChannelType;
   /** Sender. Empty or absent means the system */
   readonly from_uid?: string | undefined;
-  /** Seconds from the start of a stream until its message is removed from history. Ignored unless the event is a start event. 0 or absent means never */
+  /** Seconds from the start of a stream until its message expires. Ignored unless the event is a start event. 0 or absent means that the message never expires */
   readonly expire?: number | undefined;
   /** The event */
   readonly event: {
@@ -464,14 +464,14 @@ export type EventRequest = {
     readonly data?: string | undefined;
     /** Time of the event in Unix milliseconds. Absent means the time at which the event is accepted */
     readonly timestamp?: number | undefined;
-    /** Id of the event, chosen by the caller. An event that repeats the id, type, data and timestamp of an earlier event of the stream is a retry and has no effect. If empty or absent, the server creates an id */
+    /** Id of the event, chosen by the caller. An event that repeats the id, type, data and timestamp of an earlier event of the stream is a retry and has no effect, unless the id equals client_msg_no or different events have used it. If empty or absent, the server creates an id */
     readonly id?: string | undefined;
   };
 };
 
 /** Reply to an event that was accepted */
 export type EventResult = {
-  /** ok */
+  /** Always ok */
   readonly status: string;
   /** Stream of the event, with its state after the event */
   readonly stream?:
@@ -758,7 +758,7 @@ export type StreamEndedEvent = {
         readonly client_msg_no: string;
         /** Sequence number of the stream's message */
         readonly message_seq: number;
-        /** How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or the forced start of another stream. `interrupted`: its producer sent nothing for too long */
+        /** How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or the forced start of another stream. `interrupted`: its producer sent no event for longer than the idle timeout */
         readonly state: "closed" | "cancelled" | "interrupted";
         /** Text of the stream */
         readonly text: string;
@@ -772,7 +772,7 @@ export type StreamEndedEvent = {
         readonly client_msg_no: string;
         /** Sequence number of the stream's message */
         readonly message_seq: number;
-        /** How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or the forced start of another stream. `interrupted`: its producer sent nothing for too long */
+        /** How the stream ended. `closed`: by its producer. `cancelled`: by a viewer, its producer or the forced start of another stream. `interrupted`: its producer sent no event for longer than the idle timeout */
         readonly state: "closed" | "cancelled" | "interrupted";
         /** 1: the message has expired or was removed */
         readonly gone: 1;
@@ -816,7 +816,7 @@ export type SessionKickedEvent = {
     readonly device_flag: DeviceFlag;
     /** Id of the device, chosen by the client */
     readonly device_id: string;
-    /** Reason why the session was ended, such as `kicked`, `logged_out` or `banned` */
+    /** Reason why the session was ended: `kicked`, `token_changed`, `logged_out` or `banned` */
     readonly reason: string;
   };
 };
@@ -1074,7 +1074,7 @@ export type CommandSentEvent = {
             /** Time of the event in Unix milliseconds */
             readonly timestamp: number;
           }[];
-          /** Present if the stream is too long to be shown. `text` is then its beginning, `events` has one event in place of the rest, and the whole stream can be read at `log` */
+          /** Present if the stream is too long to be shown completely. `text` is then its beginning, `events` has one event that stands for all events that are not shown, and the whole stream can be read at `log` */
           readonly truncated?: 1 | undefined;
           /** Path at which the records of the stream can be read */
           readonly log: string;
@@ -1102,7 +1102,7 @@ export type CommandExpiredEvent = {
   };
 };
 
-/** Written when the feed has lost events that were at this position */
+/** Written when a reader or a webhook reaches a position at which the feed has lost events */
 export type FeedGapEvent = {
   /** Unique id of the event */
   readonly id: string;
@@ -1133,7 +1133,7 @@ export type FeedRequest = {
 export type Feed = {
   /** on if the store writes events, otherwise off */
   readonly feed: string;
-  /** Cursor from which the feed is complete */
+  /** Cursor after the newest event. If feed is on, every later change has an event after this cursor */
   readonly cursor: string;
 };
 
@@ -1164,7 +1164,7 @@ export type Stream = {
     /** Time of the event in Unix milliseconds */
     readonly timestamp: number;
   }[];
-  /** Present if the stream is too long to be shown. `text` is then its beginning, `events` has one event in place of the rest, and the whole stream can be read at `log` */
+  /** Present if the stream is too long to be shown completely. `text` is then its beginning, `events` has one event that stands for all events that are not shown, and the whole stream can be read at `log` */
   readonly truncated?: 1 | undefined;
   /** Path at which the records of the stream can be read */
   readonly log: string;
@@ -1178,7 +1178,7 @@ export type Stream = {
   readonly message_seq: number;
 };
 
-/** Stream that the URL gives access to, and what its bearer may do */
+/** Stream to which the URL gives access, and what the bearer of the URL may do */
 export type SignedUrlRequest = {
   /** Path of one stream, as in its URL */
   readonly path: string;
@@ -1212,7 +1212,7 @@ export type WebhookRequest = {
   readonly url: string;
   /** Event types. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.* */
   readonly types?: readonly string[] | undefined;
-  /** Channels whose events are delivered. Events without a channel are always delivered */
+  /** Channels whose events are delivered. This filter does not affect events without a channel */
   readonly channels?:
     | {
         /** 1 personal channel, 2 group channel */
@@ -1236,7 +1236,7 @@ export type WebhookRequest = {
   readonly order?: WebhookOrder | undefined;
   /** 0: nothing is delivered until enabled is 1 again */
   readonly enabled?: Flag | undefined;
-  /** Seconds for which a failing request is repeated. If it still fails after this time, the webhook is disabled */
+  /** Maximum number of seconds for which a failing request is repeated. If it still fails after this time, the webhook is disabled */
   readonly maxAgeS?: number | undefined;
 };
 
@@ -1250,7 +1250,7 @@ export type WebhookOrder = "channel" | "none";
 export type CreatedWebhook = {
   /** Id of the webhook */
   readonly id: string;
-  /** Secret that signs the requests. It is not shown again */
+  /** Secret with which the requests are signed. It is not shown again */
   readonly secret: string;
 };
 
@@ -1268,7 +1268,7 @@ export type Webhook = {
   readonly url: string;
   /** Event types. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.* */
   readonly types: readonly string[];
-  /** Channels whose events are delivered. Events without a channel are always delivered */
+  /** Channels whose events are delivered. This filter does not affect events without a channel */
   readonly channels: {
     /** 1 personal channel, 2 group channel */
     readonly type?: ChannelType | undefined;
@@ -1288,7 +1288,7 @@ export type Webhook = {
   readonly order: WebhookOrder;
   /** 0: nothing is delivered until enabled is 1 again */
   readonly enabled: Flag;
-  /** Seconds for which a failing request is repeated. If it still fails after this time, the webhook is disabled */
+  /** Maximum number of seconds for which a failing request is repeated. If it still fails after this time, the webhook is disabled */
   readonly maxAgeS: number;
   /** 1: the webhook is defined in the configuration file */
   readonly fixed: Flag;
@@ -1306,7 +1306,7 @@ export type WebhookChange = {
   readonly url?: string | undefined;
   /** Event types. A name with * at the end selects all types that begin with the text before it. A plain * does not select session.opened, session.closed or command.sent; select them by their full names, or with session.* or command.* */
   readonly types?: readonly string[] | undefined;
-  /** Channels whose events are delivered. Events without a channel are always delivered */
+  /** Channels whose events are delivered. This filter does not affect events without a channel */
   readonly channels?:
     | {
         /** 1 personal channel, 2 group channel */
@@ -1330,7 +1330,7 @@ export type WebhookChange = {
   readonly order?: WebhookOrder | undefined;
   /** 0: nothing is delivered until enabled is 1 again */
   readonly enabled?: Flag | undefined;
-  /** Seconds for which a failing request is repeated. If it still fails after this time, the webhook is disabled */
+  /** Maximum number of seconds for which a failing request is repeated. If it still fails after this time, the webhook is disabled */
   readonly maxAgeS?: number | undefined;
 };
 
@@ -1368,7 +1368,7 @@ export type WebhookReplay = {
   readonly types?: readonly string[] | undefined;
 };
 
-/** A replay has begun */
+/** Id of the replay that has begun */
 export type WebhookReplayStarted = {
   /** Id of the replay */
   readonly id: string;
@@ -1386,7 +1386,7 @@ export type WebhookSecret = {
   readonly secret: string;
 };
 
-/** The latest attempts */
+/** The latest requests to the receiver, with their results */
 export type WebhookAttemptList = {
   /** Attempts, newest first */
   readonly attempts: readonly WebhookAttempt[];
@@ -1463,7 +1463,7 @@ export type Node = {
   readonly uptime: number;
   /** Number of sessions */
   readonly sessions: number;
-  /** Fraction of one core that the process used recently */
+  /** Moving average of the fraction of one core that the process uses */
   readonly load: number;
   /** 1: the node is shutting down and accepts no sessions */
   readonly draining: Flag;
@@ -1518,7 +1518,7 @@ export type Connections = {
     readonly ip: string;
     /** Listener that accepted the client: client or wkproto */
     readonly listener: string;
-    /** Seconds since the login. For a closed session, seconds from the connect to the end */
+    /** Seconds since the login. For a closed session, seconds from the opening of its connection to its end */
     readonly uptime: number;
     /** Number of bytes that the client has not read yet, or 0 for a closed session */
     readonly pending_bytes: number;
@@ -1538,7 +1538,7 @@ export type Connections = {
     readonly foreground?: Flag | undefined;
     /** Node that serves the session */
     readonly node_id: string;
-    /** 1: the connect was refused, so uid and device are only what the client claimed. Absent for open sessions, like all following fields */
+    /** 1: no login was accepted, so uid and device are only what the client claimed. Absent for open sessions, like all following fields */
     readonly refused?: Flag | undefined;
     /** Time at which the session ended or was refused, in ISO 8601 */
     readonly ended?: string | undefined;
@@ -1548,7 +1548,7 @@ export type Connections = {
     readonly message?: string | undefined;
     /** WebSocket close code, or the HTTP status of a refused handshake */
     readonly code?: number | undefined;
-    /** Code of the error with which the connect was refused */
+    /** Code of the error with which the login was refused */
     readonly error?: string | undefined;
     /** Origin of the web page whose handshake was refused */
     readonly origin?: string | undefined;
@@ -1631,7 +1631,7 @@ export type Configuration = {
 export type Errors = {
   /** Node that replies */
   readonly node_id: string;
-  /** At most 100 different errors, ordered by their latest occurrence, newest first */
+  /** At most 100 different warnings and errors, ordered by their latest occurrence, newest first */
   readonly errors: readonly {
     /** Time of the latest occurrence in ISO 8601 */
     readonly time: string;
@@ -1696,7 +1696,7 @@ export type Import = {
 
 /** Range of messages to return */
 export type MessageSyncRequest = {
-  /** User whose conversation is read; required for a personal channel */
+  /** User whose conversation with channel_id is read; required if channel_id is a uid */
   readonly login_uid?: string | undefined;
   /** Channel id; for a personal channel, the uid of the user */
   readonly channel_id: string;
@@ -1716,11 +1716,11 @@ export type MessageSyncRequest = {
 
 /** Messages in WuKongIM's format */
 export type SyncedMessages = {
-  /** start_message_seq of the request. In the reply to /messages, sequence number of the first message, or 0 */
+  /** start_message_seq of the request. In the reply to /messages, sequence number of the first message, or 0 if there is none */
   readonly start_message_seq: number;
-  /** end_message_seq of the request. In the reply to /messages, sequence number of the last message, or 0 */
+  /** end_message_seq of the request. In the reply to /messages, sequence number of the last message, or 0 if there is none */
   readonly end_message_seq: number;
-  /** 1: there are more messages in this direction. In the reply to /messages, 1: further messages did not fit */
+  /** 1: there are more messages in the direction of the read. In the reply to /messages, 1: further messages did not fit into the reply */
   readonly more: Flag;
   /** Messages in ascending order */
   readonly messages: readonly SyncedMessage[];
@@ -1797,7 +1797,7 @@ export type SyncedMessage = {
           /** Time of the event in Unix milliseconds */
           readonly timestamp: number;
         }[];
-        /** Present if the stream is too long to be shown. `text` is then its beginning, `events` has one event in place of the rest, and the whole stream can be read at `log` */
+        /** Present if the stream is too long to be shown completely. `text` is then its beginning, `events` has one event that stands for all events that are not shown, and the whole stream can be read at `log` */
         readonly truncated?: 1 | undefined;
         /** Path at which the records of the stream can be read. In the wukongim dialect, present only if the stream is truncated */
         readonly log?: string | undefined;
@@ -1863,7 +1863,7 @@ export type SyncedMessage = {
 
 /** Messages to return */
 export type MessagesRequest = {
-  /** User whose conversation is read; required for a personal channel */
+  /** User whose conversation with channel_id is read; required if channel_id is a uid */
   readonly login_uid?: string | undefined;
   /** Channel id; for a personal channel, the uid of the user */
   readonly channel_id: string;
@@ -1915,7 +1915,7 @@ export type NoMessage = {
 
 /** Message to return */
 export type MessageRequest = {
-  /** User whose conversation is read; required for a personal channel */
+  /** User whose conversation with channel_id is read; required if channel_id is a uid */
   readonly login_uid?: string | undefined;
   /** Channel id; for a personal channel, the uid of the user */
   readonly channel_id: string;
@@ -1931,7 +1931,7 @@ export type MessageRequest = {
 export type ConversationSyncRequest = {
   /** User whose conversations are listed */
   readonly uid: string;
-  /** Highest `version` that the caller has. Only conversations that changed since this version are returned. 0 or absent means all conversations. A version more than a day ahead of the newest change counts as 0 */
+  /** Highest `version` that the caller has. Only conversations that changed since this version are returned. 0 or absent means all conversations. A version more than a day ahead of both the current time and the newest change counts as 0 */
   readonly version?: number | undefined;
   /** Last message that the caller has in each conversation: entries channel_id:channel_type:seq, joined by |. recents then contains only later messages, and messages whose streams may have changed since `version`. An entry that cannot be read is skipped */
   readonly last_msg_seqs?: string | undefined;
@@ -2025,7 +2025,7 @@ export type SetUnreadRequest = {
   readonly channel_id: string;
   /** 1 personal channel, 2 group channel */
   readonly channel_type: ChannelType;
-  /** New number of unread messages, at most the number of messages in the conversation */
+  /** New number of unread messages. If the conversation has fewer messages, all of them become unread */
   readonly unread: number;
 };
 
@@ -2080,9 +2080,9 @@ export interface Operations {
   removeFromBlacklist(body: ListRequest): Promise<Status>;
   /** Removes all users from the blacklist */
   clearBlacklist(body: ChannelTarget): Promise<Status>;
-  /** Adds users to the whitelist, which, unless it is empty, lists the only users who may send to a group */
+  /** Adds users to the whitelist, which lists the only users who may send to a group. An empty whitelist has no effect */
   addToWhitelist(body: ListRequest): Promise<Status>;
-  /** Replaces the whitelist, which, unless it is empty, lists the only users who may send to a group */
+  /** Replaces the whitelist, which lists the only users who may send to a group. An empty whitelist has no effect */
   setWhitelist(body: ListSetRequest): Promise<Status>;
   /** Removes users from the whitelist. Users who are not on it are ignored */
   removeFromWhitelist(body: ListRequest): Promise<Status>;
@@ -2142,7 +2142,7 @@ export interface Operations {
     /** Value of cursor in the previous reply; empty or absent for the first page */
     readonly cursor?: string | undefined;
   }): Promise<ChannelPage>;
-  /** Sends a message. Returns when it is durable */
+  /** Sends a message. If the message is stored, it is durable when the call returns */
   sendMessage(body: SendRequest): Promise<SentMessage>;
   /** Sends a message to each of several users as a personal message */
   sendMessageToUsers(body: SendBatchRequest): Promise<SentBatch>;
@@ -2158,16 +2158,16 @@ export interface Operations {
     readonly from_seq?: number | undefined;
     /** Last sequence number, inclusive. 0 or absent means the newest */
     readonly to_seq?: number | undefined;
-    /** Only messages before this sequence number, newest first unless after or order is set */
+    /** Only messages before this sequence number, newest first unless `after` or `order` is set */
     readonly before?: number | undefined;
-    /** Only messages after this sequence number, oldest first unless order is set */
+    /** Only messages after this sequence number, oldest first unless `order` is set */
     readonly after?: number | undefined;
     /** Maximum number of messages to return. Absent means 50 */
     readonly limit?: number | undefined;
-    /** Order of the messages. asc: oldest first. desc: newest first, so that the limit selects the newest messages. Absent means desc if before is given without after, otherwise asc */
+    /** Order of the messages. asc: oldest first. desc: newest first, so that the limit selects the newest messages. Absent means desc if `before` is given without `after`, otherwise asc */
     readonly order?: "asc" | "desc" | undefined;
   }): Promise<History>;
-  /** Sends an event: streaming text, a tool call, or a custom event. Returns when it is durable */
+  /** Sends an event: streaming text, a tool call, or a custom event. An event of a stream is durable when the call returns */
   sendEvent(
     body: EventRequest,
     query?: {
@@ -2175,7 +2175,7 @@ export interface Operations {
       readonly force?: string | undefined;
     },
   ): Promise<EventResult>;
-  /** Cancels the active stream with this name. A stream that has ended does not change */
+  /** Cancels the active stream with this client_msg_no. A stream that has ended does not change */
   cancelStream(body: CancelRequest): Promise<EventResult>;
   /** Returns events of the feed, or follows it with server-sent events */
   readEvents(query?: {
@@ -2211,7 +2211,7 @@ export interface Operations {
   }): Promise<Stream | undefined>;
   /** Signs a stream's URL, so that its bearer needs no other credential */
   signStreamUrl(body: SignedUrlRequest): Promise<SignedUrl>;
-  /** Creates a new key for signed URLs. URLs that were signed earlier stay valid for at most 86400 seconds */
+  /** Creates a new key for signed URLs. URLs that were signed earlier stay valid for at most 86400 seconds after this call */
   rotateSigningKey(): Promise<KeyRotation>;
   /** Creates a webhook. Events that occur after this call are delivered to it */
   createWebhook(body: WebhookRequest): Promise<CreatedWebhook>;
@@ -2276,7 +2276,7 @@ export interface Operations {
   logout(): Promise<Status>;
   /** Lists the cluster's live nodes */
   listNodes(): Promise<NodeList>;
-  /** Returns the addresses of the least loaded nodes, to which a client should connect */
+  /** Returns the addresses to which a client should connect. Chooses among the least loaded nodes */
   getRoute(query?: {
     /** User who wants to connect. Different users are spread over equally loaded nodes */
     readonly uid?: string | undefined;
@@ -2320,7 +2320,7 @@ export interface Operations {
   listErrors(): Promise<Errors>;
   /** Opens the import of another server's data into an empty store. Returns when no node serves clients any longer */
   openImport(): Promise<Import>;
-  /** Returns the state of the import and the checksum of a channel's messages */
+  /** Returns the state of the import and, if the query names a channel, the checksum of its messages */
   getImport(query?: {
     /** Channel id; for a personal channel, the uid of the user */
     readonly channel_id?: string | undefined;
@@ -2337,11 +2337,11 @@ export interface Operations {
   closeImport(): Promise<Import>;
   /** Returns messages before or after a position in a channel's history */
   syncMessages(body: MessageSyncRequest): Promise<SyncedMessages>;
-  /** Returns single messages of a channel */
+  /** Returns the messages of a channel that have the given sequence numbers, ids or client_msg_nos */
   findMessages(body: MessagesRequest): Promise<SyncedMessages>;
   /** Returns the newest sequence number of a channel */
   getMaxMessageSeq(query: {
-    /** User whose conversation is read; required for a personal channel */
+    /** User whose conversation with channel_id is read; required if channel_id is a uid */
     readonly login_uid?: string | undefined;
     /** Channel id; for a personal channel, the uid of the user */
     readonly channel_id: string;
@@ -2354,7 +2354,7 @@ export interface Operations {
   acknowledgeCommands(body: CommandSyncAckRequest): Promise<Status>;
   /** Returns the newest message of a channel */
   getLastMessage(query: {
-    /** User whose conversation is read; required for a personal channel */
+    /** User whose conversation with channel_id is read; required if channel_id is a uid */
     readonly login_uid?: string | undefined;
     /** Channel id; for a personal channel, the uid of the user */
     readonly channel_id: string;
@@ -2365,9 +2365,9 @@ export interface Operations {
   getMessage(body: MessageRequest): Promise<SingleMessage>;
   /** Returns the message with the given client_msg_no */
   getMessageByClientMsgNo(query: {
-    /** User whose conversation is read; required for a personal channel */
+    /** User whose conversation with channel_id is read; required if channel_id is a uid */
     readonly login_uid?: string | undefined;
-    /** Channel id. For a personal channel, both uids joined by @, or the uid of the other user if login_uid is set */
+    /** Channel id. For a personal channel, either the uid of the other user, together with login_uid, or both uids joined by @ */
     readonly channel_id: string;
     /** 1 personal channel, 2 group channel */
     readonly channel_type: ChannelType;

@@ -52,7 +52,7 @@ export function verifyWebhook(
   if (!(Math.abs(nowMs / 1000 - sentS) <= toleranceS))
     throw new WebhookError(
       "bad_timestamp",
-      "The webhook's timestamp is too far from the current time. Check this machine's clock.",
+      "The webhook's timestamp is not valid or too far from the current time. Check this machine's clock.",
     );
   const keys = (typeof secrets === "string" ? [secrets] : secrets).map(keyOf);
   const isSigned = keys.some((key) => {

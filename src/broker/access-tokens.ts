@@ -34,8 +34,8 @@ export class AccessTokens {
   readonly #ports: AccessTokensPorts;
   readonly #owners = new BoundedMap<string, CachedOwner>(CACHE_ENTRIES);
   /**
-   * Number of tokens that this node has revoked. If it increases while an owner is being read, the
-   * owner is not cached.
+   * Number of tokens that this node has revoked. If it increases while a token's owner is being
+   * read, the owner is not cached, because that token may have been revoked.
    */
   #revocationCount = 0;
 

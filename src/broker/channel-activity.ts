@@ -4,10 +4,10 @@
 //
 // A counter gains one credit for each message or event that it counts. If all counters are in use,
 // each message or event for a channel without a counter causes the next counter in a ring to be
-// checked. A counter that has credit, and was used in the last 15 minutes, loses one credit. Any
-// other counter is reassigned to the channel. A channel that receives more than the fraction
-// 1/`MAX_CHANNELS` of all messages and events therefore keeps its counter [Misra, Gries 1982]. A
-// channel that lost its counter is later counted from 0 again.
+// checked. If the checked counter has credit and was used in the last 15 minutes, it loses one
+// credit. Otherwise, it is reassigned to the channel. A channel that receives more than the
+// fraction 1/`MAX_CHANNELS` of all messages and events therefore keeps its counter [Misra, Gries
+// 1982]. A channel that lost its counter is later counted from 0 again.
 
 import type { ChannelKey } from "./model.ts";
 

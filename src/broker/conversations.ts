@@ -71,8 +71,8 @@ interface FilteredSelection extends Selection {
 }
 
 /**
- * Maximum time by which a version may be later than the current time or the user's newest change. A
- * version that is later than both by more than this time is treated as 0.
+ * Maximum time by which a version may be later than both the current time and the user's newest
+ * change. A later version is treated as 0.
  */
 const MAX_VERSION_AHEAD_MS = 86_400_000;
 const COUNT_GROWTH = 4;

@@ -1,5 +1,5 @@
 // Checks a client's credential as far as possible without the store: determines whether a token is
-// a JWT, and checks the claims of a JWT. The store compares registered tokens. After a refusal,
+// a JWT, and checks the claims of a JWT. The store checks registered tokens. After a refusal,
 // `mismatch` finds the device flag for which the token is registered. State: the header of the
 // latest JWT.
 

@@ -131,7 +131,10 @@ export class Cursor<Item, Event> implements CursorPlace {
     if (isStarted) this.#feed.ended(why);
   }
 
-  /** Reads the store again, because events may have been missed. */
+  /**
+   * Reads the store again, because events may have been missed. Has no effect before the first read
+   * or while the cursor is paused, because a read follows anyway.
+   */
   reread(): void {
     if (this.#status === "reading") this.#missed = true;
     else if (this.#status === "live") this.#run();

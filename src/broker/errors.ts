@@ -216,8 +216,8 @@ export const CLOSE_REASONS = {
 export type CloseReason = keyof typeof CLOSE_REASONS;
 
 /**
- * Reasons after which the client is not expected to reconnect. Watchers of the client's user are
- * notified immediately [decisions: Presence told to watchers].
+ * Reasons after which the end of a user's last session is pushed to the user's watchers without
+ * delay [decisions: Presence told to watchers].
  */
 export const FINAL_REASONS: ReadonlySet<CloseReason | undefined> = new Set<CloseReason>([
   "goodbye",

@@ -74,7 +74,7 @@ export class EventDemandWatch {
     return this.#reading;
   }
 
-  /** Records in the store that a reader has just requested these types. */
+  /** Stores which on-demand events a reader requests, at most once per `NOTED_MS` for each kind. */
   async note(types: readonly string[]): Promise<void> {
     const { store, clock } = this.#ports;
     const nowMs = performance.now();

@@ -18,7 +18,8 @@ export async function messagesOf(
   for (const { key, messageSeq } of rows) {
     if (messageSeq === 0) continue;
     const range = open.get(key);
-    // Messages that were stored while the feed was off have no events. Their seqs are not read.
+    // Only consecutive seqs share a range, because a seq in between may have no event: the feed may
+    // have been off when its message was stored.
     if (range?.toSeq === messageSeq - 1) range.toSeq = messageSeq;
     else if (range?.toSeq !== messageSeq) {
       const next = { key, fromSeq: messageSeq, toSeq: messageSeq };

@@ -366,8 +366,8 @@ export function eventIn(frame: Buffer): StreamEvent {
 
 /**
  * Returns the records of a frame as readers of the log receive them. Stored records are views of
- * the frame's bytes. An event is returned as JSON messages. In a log that is not in JSON mode, only
- * the data of content events is returned.
+ * the frame's bytes. In JSON mode, an event is returned as JSON messages. Otherwise, the data of a
+ * content event is returned, and other events yield no records.
  */
 export function recordsIn({ bytes }: Pick<LogFrame, "bytes">, isJson = true): Buffer[] {
   const body = bytes.subarray(BODY_AT, bytes.length - TRAILER_BYTES);

@@ -38,8 +38,9 @@ export interface Managers {
    */
   login(username: string, password: string, clientAddress: string): Promise<Login>;
   /**
-   * Returns a token's owner. A revoked token is rejected on this node immediately, and on other
-   * nodes within 5 s. Throws `unavailable` before the accounts are loaded.
+   * Returns a token's owner, or `undefined` if the token is not valid. The node that revoked the
+   * token rejects it immediately, other nodes within 5 s. Throws `unavailable` before the accounts
+   * are loaded.
    */
   authenticate(token: string): Promise<ManagerAccount | undefined>;
   logout(token: string): Promise<void>;

@@ -128,8 +128,8 @@ export function createMessages(
   const commands = new KeyedWindow(MAX_CONCURRENT_COPIES, MAX_WAITING_COMMANDS);
 
   /**
-   * Appends a message once the earlier messages in its queue have passed the hook and the
-   * recipients of earlier commands are known.
+   * Appends a message once the hook has replied for it and for the earlier messages in its queue,
+   * and the recipients of the earlier commands are known.
    */
   function sendMessage(
     input: SendInput,

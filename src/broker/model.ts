@@ -392,7 +392,7 @@ export function historyRange({
   readonly toSeq?: number | undefined;
 }): { readonly fromSeq: number; readonly toSeq: number; readonly reverse: boolean } {
   const reverse = before !== undefined && after === undefined;
-  // there is no message before the first message
+  // The range is empty, because no message precedes the first message.
   if (before !== undefined && before <= 1) return { fromSeq: 2, toSeq: 1, reverse };
   return {
     fromSeq: after === undefined ? fromSeq : after + 1,

@@ -147,7 +147,7 @@ export class OnlineSweep {
 
   /**
    * Reads the sessions of users. If the read fails, reads the sessions of each user separately,
-   * because only one server of a Redis Cluster may be unavailable.
+   * because possibly only one server of a Redis Cluster is unavailable.
    */
   async #sessionsOf(
     uids: readonly string[],

@@ -156,7 +156,7 @@ export const logsOptions = Type.Object(
       maximum: 268_435_456,
       unit: "bytes",
       description:
-        "Maximum size of one log (a Durable Stream), including 13 bytes for each append and the bytes that a fork inherits. Further appends are rejected.",
+        "Maximum size of one log (a Durable Stream), including at least 13 bytes for each append, and the bytes that a fork inherits. Further appends are rejected.",
     }),
     maxRecords: Type.Integer({
       default: 100_000,
@@ -180,7 +180,7 @@ export const logsOptions = Type.Object(
       maximum: 10_000_000,
       unit: "logs",
       description:
-        "Number of logs whose heads (content type, end and state) a node with the embedded store keeps in memory. The heads of all other logs are read from the database when they are needed.",
+        "Maximum number of logs whose heads (content type, end and state) a node with the embedded store keeps in memory. The heads of all other logs are read from the database when they are needed.",
     }),
     maxActiveBytes: Type.Integer({
       default: 268_435_456,
@@ -202,7 +202,7 @@ export const commandsOptions = Type.Object(
       maximum: 1_000_000,
       unit: "commands",
       description:
-        "Maximum number of commands in one user's inbox. When the inbox is full, a new command replaces the oldest command of the sender who has the most commands in the inbox. All backends count as one sender, and a user's command never replaces a backend's command. One user's commands take up at most a tenth of another user's inbox. If that share is full, a further command to this user alone is rejected with `overloaded`, and a further command to several users replaces the sender's oldest command in the inbox.",
+        "Maximum number of commands in one user's inbox. When the inbox is full, a new command replaces the oldest command of the sender who has the most commands in the inbox. All backends count as one sender, and a user's command never replaces a backend's command. One user's commands take up at most a tenth of another user's inbox. If that share is full, a further command to the owner of the inbox alone is rejected with `overloaded`, and a further command to several users replaces the sender's oldest command in the inbox.",
     }),
     expireS: Type.Integer({
       default: 604_800,

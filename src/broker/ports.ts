@@ -328,8 +328,8 @@ export interface MessageStore {
    * message with an `origin`, it also rejects the later messages that this origin sent to the same
    * channel before the rejection. It does not reject messages that are already stored.
    *
-   * On a store with several servers, the facts about a personal message may be read just before the
-   * atomic step.
+   * On a store with several servers, step 2 for a personal message may use data that was read just
+   * before the atomic step.
    *
    * With `header.noPersist`, nothing is stored except the dedupe record of a clientMsgNo that the
    * sender chose. The seq is 0, and the event is ordered with the channel's other messages.
@@ -380,8 +380,8 @@ export interface InboxStore {
    * Stores a command in one atomic step. If (key, fromUid, clientMsgNo) was used by a command or
    * message within the dedupe window, the call is a retry or is refused, as in `append`. Otherwise,
    * the call adds a copy to the inbox of each recipient under the next inboxSeq of that inbox. Once
-   * the copies are durable, the call publishes a `command` event. The returned messageSeq is
-   * 0. `append` also recognises a retry of a command.
+   * the copies are durable, the call publishes a `command` event, and returns the messageSeq 0.
+   * `append` also recognises a retry of a command.
    *
    * If an inbox is full, the oldest copy of the sender with the most copies is removed. All drafts
    * without an `origin` belong to one sender, the backends. Their copies are never removed to make
@@ -533,8 +533,8 @@ export interface StreamDraft {
    */
   readonly force: boolean;
   /**
-   * Payload of the stream's message, used in place of the text. Set only for a start. If
-   * `undefined`, the payload is `streamPayload` of the text. Must not be `streamPayload("")`.
+   * Payload of the stream's message, used in place of the stream's text. Set only for a start. If
+   * `undefined`, the payload is `streamPayload` of that text. Must not be `streamPayload("")`.
    */
   readonly payload?: Uint8Array | undefined;
   /**
@@ -654,8 +654,8 @@ export interface StreamStore {
   /**
    * Applies an event to its stream in one atomic step [spec: Streaming text session; decisions].
    * Applies the rules of `permissions.ts` to the sender first, as `permission` specifies. On a
-   * store with several servers, the facts about a personal channel may be read just before the
-   * step.
+   * store with several servers, this check in a personal channel may use data that was read just
+   * before the step.
    *
    * A start appends the stream's message to the channel. The message gets the next seq, has a red
    * dot and expires as `expireS` specifies. Its clientMsgNo is recorded for the dedupe window, as
@@ -811,7 +811,7 @@ export interface JoinState {
   readonly groups: readonly string[];
   /** False if the user may also be a member of groups that were not requested. */
   readonly isAll: boolean;
-  /** Seqs from which the reader resumes, for each of the requested `positions` in order. */
+  /** Seqs that determine where the reader resumes, for each of `positions` in order. */
   readonly resumeSeqs: readonly ResumeSeqs[];
   /** First page of the user's command inbox (see `readInbox`). */
   readonly commands: readonly InboxCommand[];
@@ -1137,7 +1137,7 @@ export type ClusterEvent =
       readonly kind: "message";
       readonly message: Message;
       readonly origin: string | undefined;
-      /** Receivers of a restricted command that is not stored. `undefined` means all users. */
+      /** Users to whom a command is restricted. `undefined` means all users of the channel. */
       readonly recipients: readonly string[] | undefined;
     }
   | {
@@ -1239,7 +1239,7 @@ export interface Publisher {
 export interface Announcer {
   /**
    * Resolves when all events are sent. Throws `unavailable` or `overloaded` if an event could not
-   * be sent. The other events may then have been sent, and a repeated call sends all of them again.
+   * be sent. The other events may then have been sent. A repeated call sends all events again.
    */
   announce(events: readonly ClusterEvent[]): Promise<void>;
 }

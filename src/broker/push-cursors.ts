@@ -1,6 +1,6 @@
 // Decides for each stored message which users need a push notification, while this node holds the
 // lease for this task. Follows the event feed with one cursor for each partition. A decision is
-// written in the step that moves the cursor, so that each message is decided once. State: the
+// written in the step that moves the cursor, so that no message gets two decisions. State: the
 // lease, the position of each cursor, and timers.
 
 import { randomUUID } from "node:crypto";
@@ -23,7 +23,7 @@ interface PushCursorPorts {
   readonly unreached: Pick<Unreached, "decide">;
   /** The store's clock, in Unix milliseconds. */
   readonly clock: () => number;
-  /** Time from storing a message until it is decided who needs a push notification. */
+  /** Delay between storing a message and deciding which users need a push notification. */
   readonly afterMs: number;
   /**
    * Called after decisions have been made, with the number of messages they concern and the number
@@ -257,7 +257,7 @@ class Run {
    */
   async #step(partition: Partition): Promise<number> {
     const { store, clock, afterMs } = this.#ports;
-    // Events that are added during the read must wake the partition again.
+    // New events wake only a partition without `next`, and events may be added during the read.
     if ((partition.next?.number ?? 0) <= partition.read.number) partition.next = undefined;
     const page = await store.readEvents(partition.at, partition.read, ROWS);
     // Lost events need no decision, so a loss before the rows is ignored.

@@ -12,8 +12,8 @@ export interface Reader {
   /** User on whose behalf the reader reads, or `undefined` if there is no such user. */
   readonly viewer: Viewer | undefined;
   /**
-   * Bearer of the signed URL that is used to read, or the name that waiting appends share.
-   * `undefined` for other readers.
+   * Bearer of the signed URL that is used to read. Appends that wait for a missing earlier append
+   * share one name. `undefined` for other readers.
    */
   readonly bearer?: string | undefined;
 }

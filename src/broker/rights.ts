@@ -105,6 +105,6 @@ export function requireEmit(rights: Rights | undefined, channel: ChannelRef): vo
 
 function forbidden(action: string): BrokerError {
   return new BrokerError("forbidden", {
-    message: `The token does not allow the client to ${action}`,
+    message: `The client is not allowed to ${action}`,
   });
 }

@@ -395,8 +395,8 @@ export class SessionDirectory {
   }
 
   /**
-   * Reports an error unless it is transient. Always returns false, which `#run` also returns if
-   * work remains.
+   * Reports an error unless it is transient. Always returns false, so that `#continueWork` tries
+   * again after an error in `#run`.
    */
   #report(error: unknown): false {
     if (!isTransient(error))

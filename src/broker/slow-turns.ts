@@ -13,7 +13,7 @@ const MAX_WAITING = 8;
 
 interface SlowQueue {
   waiting: number;
-  /** Time of the next turn on the clock of `performance.now`. */
+  /** Time of the next turn, as a value of `performance.now()`. */
   nextTurnMs: number;
 }
 

@@ -1,6 +1,6 @@
 // Derives the events of a channel stream from the records that clients append through the Durable
-// Streams protocol. The log keeps each record as it was sent. Sessions and the history show the
-// event, which is derived again at each read. Pure functions.
+// Streams protocol. The log keeps each record as it was sent. Sessions and readers of the history
+// get the event, which is derived again at each read. Pure functions.
 //
 //   record                                                         event
 //   text in a stream that is not JSON                              content

@@ -47,7 +47,7 @@ export class SystemAccounts {
     return [...uids].sort();
   }
 
-  /** Throws `bad_id`, `reserved_uid`, or `too_large` if the list would exceed `MAX_SYSTEM_UIDS`. */
+  /** Throws `bad_id`, `reserved_uid`, and `too_large` for more than `MAX_SYSTEM_UIDS` accounts. */
   async add(uids: readonly string[]): Promise<void> {
     for (const uid of uids) assertUserUid(uid);
     const resultingUids = new Set([...(await this.list()), ...uids]);

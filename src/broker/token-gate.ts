@@ -79,9 +79,9 @@ export class TokenGate {
 
   /**
    * Runs `check`, and counts a failure if it throws `unauthorized`. A user who has connected from
-   * the network before is slowed down only by the user's own failures. All nodes share the counts.
-   * A node reads the shared counts when it counts a failure. Throws `rate_limited` with the time to
-   * wait if the queue of the network's waiting attempts is full.
+   * the network before is slowed down only by the user's own failures. All nodes share a
+   * network's failure count. A node reads that count when it counts a failure. Throws
+   * `rate_limited` with the time to wait if the queue of the network's waiting attempts is full.
    */
   async attempt<T>(
     { address, uid, isSignature = false }: TokenBearer,

@@ -94,7 +94,7 @@ export function createUsers(ports: {
   }
 
   /**
-   * Waits for a change. If the change fails, notifies all nodes to check the user's sessions,
+   * Waits for a change. If the change fails, asks all nodes to check the user's sessions,
    * because a change that could not be flushed or replicated may still have taken effect.
    */
   async function withRecheck<Result>(uid: string, change: Promise<Result>): Promise<Result> {

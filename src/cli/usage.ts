@@ -68,7 +68,7 @@ const USAGES: Readonly<Record<ClientCommand, Usage>> = {
   history: {
     arguments: "(--group=<id> | --user=<uid> --with=<uid>)",
     maxWords: 0,
-    about: "Prints the newest messages of a channel, oldest first.",
+    about: "Prints messages of a channel: by default, the newest messages, oldest first.",
     flags: {
       group: GROUP,
       user: { value: "<uid>", text: "one user of a personal conversation" },
@@ -113,7 +113,7 @@ in --device, as jindou token does.`,
     arguments: "wukongim --from=<url> (--dry-run | --to=<url>)",
     maxWords: 1,
     about:
-      "Copies users, channels, messages and read positions from a WuKongIM 2.2 server to an empty Jindou\nnode, which serves no clients until the import is closed. Repeat the command at any time: it\ncontinues after the newest message of each channel. Stop the clients of the old server before the\nlast run, which has --close. With --dry-run, reports what cannot be moved.",
+      "Copies users, channels, messages and read positions from a WuKongIM 2.2 server to an empty Jindou\nnode, which serves no clients until the import is closed. The command can be repeated at any\ntime: it continues after the newest message of each channel. Stop the clients of the old server\nbefore the last run, which has --close. With --dry-run, reports what cannot be moved.",
     flags: {
       "dry-run": { text: "report only" },
       to: {
@@ -165,7 +165,7 @@ const IMPORT_CREDENTIALS = `The server's managerToken, if it has one, comes from
 ${IMPORT_TOKEN_ENV}, or from the file that ${IMPORT_TOKEN_ENV}_FILE names. The node's credential comes from
 ${TARGET_TOKEN_ENV} in the same way.`;
 const IMPORT_EXITS =
-  "Exit codes: 0 success, 1 a server cannot be called or the two sides differ, 2 invalid arguments\nor settings.";
+  "Exit codes: 0 success, 1 a call to a server failed or the data of the two servers differ, 2 invalid\narguments or settings.";
 
 /** Matches the names of flags with which users may try to pass a credential. */
 const SECRET_FLAGS = /token|password|secret|credential/i;

@@ -104,7 +104,7 @@ function reportConnection(
       );
       wasOnline = true;
     } else if (status === "offline" && wasOnline)
-      output.note("The connection was lost. Reconnecting until it is back.");
+      output.note("The connection was lost. Trying to reconnect.");
   });
   client.on("kicked", ({ reason, message }) =>
     ended.reject(new CommandError(`The node ended the session: ${message} (${reason}).`, FAILED)),

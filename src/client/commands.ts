@@ -1,6 +1,6 @@
 // Handles commands one at a time. A command is acknowledged after all handlers have succeeded. Owns
-// the queue, the failed commands that wait for a retry, and the ids of recently handled commands,
-// because the server sends a command again if its acknowledgement was lost.
+// the queue, the failed commands that wait for a retry, and the ids of recently handled commands.
+// The ids are needed because the server sends a command again if its acknowledgement was lost.
 
 import type { ChannelRef, Message } from "../broker/model.ts";
 import { BoundedMap } from "../lib/bounded-map.ts";

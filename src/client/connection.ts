@@ -53,7 +53,7 @@ export type Connack = Extract<Reply, { readonly kind: "connack" }>;
 export interface ConnectionEnd {
   /** WebSocket close code, or 1006 if there was no close handshake. */
   readonly code: number;
-  /** Error that ended the connection or refused its CONNECT. Otherwise, `undefined`. */
+  /** Error that ended the connection or with which the server refused CONNECT, or `undefined`. */
   readonly error: JindouError | undefined;
   readonly isConnectSent: boolean;
   /** Text of the socket's error event, or "" if the socket reported no text. */

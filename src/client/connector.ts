@@ -92,8 +92,8 @@ export class Connector {
   #isStarting = false;
   #closed: Promise<void> | undefined;
   /**
-   * Name of the session to continue. It is random until CONNACK contains the server's id, so that a
-   * repeated attempt is not a second login.
+   * Name of the session to continue. It is random until CONNACK contains the name that the server
+   * chose, so that a repeated attempt is not a second login.
    */
   #sessionName = randomId();
   /** Token of the session, or of the first CONNECT that may have opened it. */

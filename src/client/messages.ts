@@ -106,7 +106,7 @@ export function receivedCommand(channel: ChannelRef, message: Message): Command 
   };
 }
 
-/** Returns a message that this client has sent, as other clients receive it. */
+/** Returns a message that this client has sent, as the user's other clients receive it. */
 export function sentMessage(uid: string, draft: Draft, ack: Sent): ReceivedMessage {
   const { kind: _, header, ...fields } = draft;
   const { noPersist, redDot } = header;

@@ -499,7 +499,7 @@ class Writer {
   }
 }
 
-const NOT_A_STREAM = "The reply is not from a stream";
+const NOT_A_STREAM = "The reply is not from a stream, or ended too early";
 
 /** Returns false on React Native, where `fetch` resolves only after the whole body has arrived. */
 function canStream(): boolean {

@@ -166,7 +166,7 @@ export class Background {
       } catch (thrown) {
         const error = asJindouError(thrown, "connection_lost");
         if (!error.retry || isConnectionLost(error)) throw error;
-        // a refusal by the old connection must not delay the new one
+        // a refusal on the old connection must not pause the requests on the new one
         if (connection !== this.#connection) continue;
         waitMs = retryDelay(error, failures);
         if (SLOW_DOWN.includes(error.code)) this.#pause.start(waitMs);

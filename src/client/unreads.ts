@@ -45,8 +45,8 @@ interface Entry {
 const MAX_CHANNELS = 10_000;
 const PAGE_SIZE = 500;
 /**
- * Time by which the list of changes begins earlier than the time of `#sinceId`, because a store may
- * make changes visible out of time order.
+ * Margin that is subtracted from the time of `#sinceId` when changes are listed, because a store
+ * may make changes visible out of order.
  */
 const MARGIN_MS = 5000;
 

@@ -4,8 +4,8 @@ import { deferred } from "../lib/deferred.ts";
 import { type ClientErrorCode, JindouError } from "./errors.ts";
 
 /**
- * Number of milliseconds by which a timer must be late to show that the process was probably
- * suspended. Also the grace period after such a suspension.
+ * Lateness of a timer, in milliseconds, above which the process was probably suspended. Also the
+ * grace period after such a suspension.
  */
 const LATE_MS = 250;
 

@@ -1,5 +1,5 @@
 // The output of `jindou --help` and `jindou --version`. This file must not import the configuration
-// schema, because these two flags must not wait until the schema is loaded.
+// schema, because loading the schema would delay this output.
 
 import { readFileSync } from "node:fs";
 

@@ -17,7 +17,7 @@ export interface SourcedConfig {
   readonly places: ReadonlyMap<string, readonly string[]>;
 }
 
-/** Returns the configuration of one node. Throws a ConfigError that lists all problems. */
+/** Returns the configuration of one node. Throws a ConfigError that lists the problems. */
 export function loadConfig(sources: Sources = {}): Config {
   return loadSourcedConfig(sources).config;
 }

@@ -8,7 +8,8 @@ import type { OptionSchema } from "./keys.ts";
 
 const URL_SCHEME = /^[A-Za-z][A-Za-z0-9+.-]+:\/\//;
 /**
- * Matches Windows paths. Git Bash replaces `/data` with `C:/Program Files/Git/data`, for example.
+ * Matches Windows paths, such as `C:/Program Files/Git/data`, which Git Bash passes instead of
+ * `/data`.
  */
 const WINDOWS_PATH = /^[A-Za-z]:|^[^/]*\\[^/]*$/;
 

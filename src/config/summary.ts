@@ -87,7 +87,8 @@ function clientAccess({ auth }: Config): string {
 }
 
 /**
- * A setting in the form in which the operator sees it. `value` is absent if the value is secret.
+ * A setting in the form in which the operator sees it. `value` is absent if the value is secret,
+ * except for `redis.url`, which is shown without its user name and password.
  */
 interface ShownSetting {
   readonly key: string;

@@ -6,8 +6,8 @@ const STORED = "jindou.console";
 export const MAX_ATTEMPTS = 12;
 /**
  * Time after which a read fails. Without a limit, a lost connection would stop periodic reads,
- * which wait for the reply to the previous read. No call of the API waits longer than this before
- * it replies.
+ * which wait for the reply to the previous read. The API never waits longer than this before it
+ * replies.
  */
 const READ_TIMEOUT_MS = 60_000;
 
@@ -66,7 +66,7 @@ export class Api {
 
   /**
    * Returns true if the account has one of the permissions. Also returns true if no account is
-   * logged in, because the operator has pasted a token or the API needs no credential.
+   * logged in, for example if the operator has pasted a token or the API needs no credential.
    */
   allows(...permissions: readonly string[]): boolean {
     const granted = this.#credential?.account?.permissions;

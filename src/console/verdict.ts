@@ -124,8 +124,8 @@ function windowOf(samples: readonly Sample[], minutes: number) {
 }
 
 /**
- * Maximum period of a figure, in minutes. The console keeps the metrics of 15 minutes, but the
- * oldest sample may be somewhat newer than that.
+ * Maximum period of a figure, in minutes. The console keeps each sample for 15 minutes, so the
+ * oldest sample may be a little less than 15 minutes old.
  */
 const MAX_MINUTES = 14;
 

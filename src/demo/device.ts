@@ -90,7 +90,7 @@ export class Device {
     );
   }
 
-  /** Reads the page of history before the thread's oldest message, or the newest page if empty. */
+  /** Reads the page before the thread's oldest message, or the newest page of an empty thread. */
   async loadOlder(thread: Thread): Promise<void> {
     thread.hasOlder = false;
     const before = thread.messages[0]?.messageSeq;

@@ -31,9 +31,9 @@ import {
  * State of a session that is not live in a scope. The state that is farthest from live is listed
  * first. A live session has no backlog. Held items are pushed when the session goes live for
  * messages, and withheld events are pushed when it goes live for events. "Left to the store" means
- * that an item is not kept here but read from the store later. A message that is not stored is lost
- * in this case. "Pushed or dropped" means that an item is pushed at once if the CONNACK was sent,
- * and dropped otherwise.
+ * that an item is not kept here but read from the store later, so a message that is not stored is
+ * lost. "Pushed or dropped" means that an item is pushed at once if the CONNACK was sent, and
+ * dropped otherwise.
  *
  *   status     messages             events of a stream   other events
  *   expected   dropped              left to the store    dropped

@@ -287,8 +287,8 @@ export class CatchUps {
   }
 
   /**
-   * Makes a session that is live for messages in these scopes live for events as well. `streamKeys`
-   * are the channels with an active stream, if they are known.
+   * Makes a session live for events in these scopes, in which it is already live for messages.
+   * `streamKeys` are the channels with an active stream, if they are known.
    */
   #receiveEvents(
     session: Session,
@@ -423,8 +423,8 @@ export class CatchUps {
   }
 
   /**
-   * Pushes the parts of the scope's streams that the client lacks. Reads streams one by one, so
-   * that the client can read each stream before the next one is pushed.
+   * Pushes the parts of the scope's streams that the client lacks. Reads only a few streams at a
+   * time, so that the client can read them before further streams are pushed.
    */
   async #catchUpStreams(backlog: Backlog): Promise<void> {
     await this.#pushMissedEnds(backlog);

@@ -237,7 +237,7 @@ export class Client implements ConnectionHandler {
    */
   #receiveConnect(codec: Codec, data: Uint8Array, isText: boolean, nowMs: number): void {
     const { greetings, rates } = this.#context.opening;
-    // Small frames are free.
+    // `take` charges nothing for frames of at most `SMALL_GREETING_BYTES` bytes.
     const networkWaitMs = greetings.take(this.#connection.remoteAddress, data.length, nowMs);
     if (networkWaitMs > 0) {
       this.#error(0, "rate_limited", { waitMs: networkWaitMs });

@@ -17,7 +17,7 @@ interface ClosedSession {
   readonly deviceId: string;
   readonly address: string;
   readonly listener: string;
-  /** "" if the client sent no frame that selects a wire format. */
+  /** "" if neither the subprotocol nor a frame has selected the wire format. */
   readonly format: string;
   readonly version: number;
   readonly sinceMs: number;

@@ -281,8 +281,8 @@ function chargeConnect(
 }
 
 /**
- * Makes a session that has logged in live. Resolves when the missed messages have been sent. Throws
- * `FrameError` if the CONNECT contains an invalid resume point.
+ * Makes a logged-in session live. Resolves when the missed messages have been sent. Throws
+ * `FrameError` if a resume point or the client's encryption key in the CONNECT is invalid.
  */
 export async function join(
   opening: Opening,
@@ -459,8 +459,8 @@ function startAtResumePoints(
     if (!isGroup) {
       if (headSeq > lastSeq) personal.set(key, channel);
     } else if (backlog !== undefined) backlog.resume(headSeq);
-    // Without a backlog, the user was removed from the group during the join. The position is kept,
-    // because the user may become a member again.
+    // If there is no backlog, the user was removed from the group during the join. The position is
+    // kept, because the user may become a member again.
     else session.rememberSeq(channel.id, { seq: lastSeq, isResumed: true });
   }
   return [...personal.values()];
@@ -545,7 +545,7 @@ async function welcome(
   await goLive(session, plan, context);
 }
 
-/** Makes a session live, after the CONNACK. */
+/** Makes a session live. Must be called after the CONNACK was sent. */
 export async function goLive(
   session: Session,
   plan: Pick<JoinPlan, "personal" | "commands" | "streamKeys">,

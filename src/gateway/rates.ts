@@ -148,7 +148,7 @@ class UserRate {
     return this.#events;
   }
 
-  /** Budget for missed messages. It is separate so that a user can send while catching up. */
+  /** Returns a separate budget for missed messages, so that a user can send while catching up. */
   pages(limits: WorkLimits, nowMs: number): TokenBucket {
     this.#pages ??= new TokenBucket(limits.user, nowMs);
     return this.#pages;
@@ -359,7 +359,7 @@ export class ConnectionRate implements Rate {
     return this.#user?.work.hasSpent(HEAVY_SHARE, nowMs) ?? false;
   }
 
-  /** Also charges the user, from now on. */
+  /** Charges the user as well as the connection from now on. */
   chargeAlso(user: UserRate): void {
     this.#user = user;
   }

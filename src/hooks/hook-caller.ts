@@ -279,14 +279,14 @@ function shownText(text: string): string {
 function failedHook(): BrokerError {
   return new BrokerError("refused_by_hook", {
     message:
-      "The backend that decides about the request did not respond as expected. Try again later",
+      "The backend that decides about the request did not respond as expected. Try again later.",
     retryAfterMs: RETRY_MS,
   });
 }
 
 function overloaded(): BrokerError {
   return new BrokerError("overloaded", {
-    message: "Too many requests are waiting for the backend's decision. Try again later",
+    message: "Too many requests are waiting for the backend's decision. Try again later.",
     retryAfterMs: RETRY_MS,
   });
 }

@@ -91,7 +91,7 @@ export const hooksOptions = Type.Object(
         channels: Type.Array(Type.String({ minLength: 1, maxLength: 131 }), {
           default: ["*"],
           description:
-            "Channels whose messages pass the hook: `*` for all, or `<type>:<id>`, where `*` may be the last character (`2:support-*`, `1:*`). The id of a personal channel is the receiver's uid.",
+            "Channels whose messages are sent to the hook: `*` for all, or `<type>:<id>`, where `*` may be the last character (`2:support-*`, `1:*`). The id of a personal channel is the receiver's uid.",
         }),
         timeoutMs: timeoutMs(500),
         maxInFlight,

@@ -16,7 +16,7 @@ interface Flow<Item> {
   credit: number;
 }
 
-/** Amount of work that a key may do in one turn. A larger item waits for several turns. */
+/** Credit that a key gets per turn, in units of `size`. A larger item waits for several turns. */
 const QUANTUM = 500;
 
 export class FairQueue<Item extends Sized> {

@@ -13,7 +13,7 @@ const SPACE = 0x20;
 
 interface FieldText {
   readonly text: string;
-  /** Maximum nesting depth of objects and arrays, even under duplicate keys. 0 for a scalar. */
+  /** Maximum nesting depth, including the values of all duplicate keys. 0 for a scalar. */
   readonly depth: number;
 }
 

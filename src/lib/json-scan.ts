@@ -169,7 +169,7 @@ function endOfValue(bytes: Uint8Array, from: number): number {
       if (depth === 0 || at === INVALID) return at;
       at = skipSpace(bytes, at);
     }
-    // A value has ended before `at`. An empty object or array is different: it ends at `at`.
+    // A value has ended before `at`, or the closing bracket of an empty object or array is at `at`.
     for (;;) {
       const open = stack[depth - 1];
       const next = bytes[at];

@@ -11,8 +11,8 @@ export class PacedSteps {
   #isCounting = false;
 
   /**
-   * `maxMs` is the time after the first step of an iteration in which further steps may begin. It
-   * includes other work of the iteration. A single step may take longer.
+   * Further steps of an iteration may begin within `maxMs` milliseconds after its first step. This
+   * time includes other work of the iteration. A single step may take longer.
    */
   constructor(maxMs: number) {
     this.#maxMs = maxMs;

@@ -61,7 +61,7 @@ interface HashedPair {
  */
 const hashed: HashedPair = { first: undefined, second: "", block: 0, bits: 0 };
 
-/** Returns the hash of a pair, which the next call overwrites. */
+/** Returns the hash of a pair, in an object that the next call overwrites. */
 function hashOf(first: string, second: string): Readonly<HashedPair> {
   if (first === hashed.first && second === hashed.second) return hashed;
   let a = 0x811c9dc5;

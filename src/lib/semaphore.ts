@@ -1,5 +1,5 @@
-// A semaphore: a fixed number of tasks run concurrently, and further tasks wait in order. Callers
-// must limit the number of waiting tasks.
+// A semaphore: at most a fixed number of tasks run concurrently, and further tasks wait in order.
+// Callers must limit the number of waiting tasks.
 
 import type { MaybePromise } from "./maybe-promise.ts";
 import type { PacedSteps } from "./paced-steps.ts";

@@ -69,7 +69,7 @@ export function producerFacts(
 
 type SourceProducer = Parameters<typeof encodeProducer>[0];
 
-/** Returns the fields that the head of every log has, also if the log belongs to a stream. */
+/** Returns the fields that the head of every log has, even if the log belongs to a stream. */
 export function stateItems(state: LogState): Arg[] {
   const { records, closed, terms, order } = state;
   const items: Arg[] = ["i", `${incarnationOf(state)}`, "t", terms.contentType];

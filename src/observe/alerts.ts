@@ -226,7 +226,7 @@ export const ALERTS: readonly AlertRule[] = [
       },
     ],
     forMinutes: 10,
-    summary: "Many logins on {{ $labels.instance }} fail, for example with wrong tokens",
+    summary: "Many logins on {{ $labels.instance }} fail, for example because of wrong tokens",
   },
   {
     name: "JindouMemtableGrowing",
@@ -236,7 +236,7 @@ export const ALERTS: readonly AlertRule[] = [
       { figure: value("store_memtable_records"), is: ">", than: 250_000 },
     ],
     forMinutes: 2,
-    summary: "The disk of {{ $labels.instance }} is too slow for its messages",
+    summary: "The disk of {{ $labels.instance }} is too slow for the incoming messages",
   },
   {
     name: "JindouDiskAlmostFull",

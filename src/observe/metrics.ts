@@ -1,6 +1,6 @@
 // The metrics of one node: a family for each row of the table in `table.ts`, and the methods with
-// which the gateway and the API count. Counting must not throw. On hot paths, it must not allocate
-// memory either.
+// which the gateway and the API update the metrics. An update must not throw. On hot paths, it must
+// not allocate memory either.
 
 import { EventLoopLag } from "./event-loop-lag.ts";
 import { Cell, Family, Histogram } from "./families.ts";

@@ -337,7 +337,7 @@ export const METRICS = {
   ]),
   webhookDuration: histogram(
     "webhook_duration_seconds",
-    "Time from the start of a request to a webhook to the end of the reply",
+    "Time from the start of a webhook request to the end of its reply",
   ),
   webhookOldest: gauge(
     "webhook_oldest_undelivered_seconds",
@@ -356,7 +356,7 @@ export const METRICS = {
   ),
   webhookDisabled: counter(
     "webhook_disabled_total",
-    "Times that this node disabled the webhook, because its receiver replied with 410 or did not accept a request within maxAgeS",
+    "Number of times this node disabled the webhook, because its receiver replied with 410 or did not accept a request within maxAgeS",
     ["webhook"],
   ),
   webhookLost: counter(
@@ -369,7 +369,7 @@ export const METRICS = {
   redisInFlight: gauge("redis_commands_in_flight", "Redis commands that wait for a reply"),
   redisDataLost: counter(
     "redis_data_lost_total",
-    "Times that this node found that Redis had been emptied while the node was running",
+    "Number of times this node found that Redis had been emptied while the node was running",
   ),
   clusterRepairs: counter(
     "cluster_repairs_total",

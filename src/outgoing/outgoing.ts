@@ -56,7 +56,10 @@ export class Outgoing {
     this.#limits = limits;
   }
 
-  /** Sends a POST request and returns the reply, whatever its status. Throws `OutgoingError`. */
+  /**
+   * Sends a POST request and returns the reply, whatever its status. Throws `OutgoingError` if
+   * there is no complete reply.
+   */
   async post(
     url: string,
     headers: Readonly<Record<string, string>>,

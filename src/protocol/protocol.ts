@@ -182,7 +182,10 @@ export type Operation =
 
 /** CONNECT of a client whose credential has not been checked yet. */
 export interface Greeting extends Omit<Extract<Operation, { readonly kind: "connect" }>, "resume"> {
-  /** Returns the resume points. Must be called once, after the login. Throws FrameError. */
+  /**
+   * Returns the resume points. Must be called once, after the login. Throws FrameError if they are
+   * invalid.
+   */
   accept(): readonly ResumePoint[];
 }
 

@@ -16,8 +16,8 @@ export interface Cause {
    */
   readonly precision?: 0 | 1;
   /**
-   * True if the cause goes away without action by the operator, because the node loads its code or
-   * reads the slots again. Such a cause does not begin an outage.
+   * True if the cause goes away without action by the operator, because the node reloads its
+   * scripts and functions or rereads the slots. Such a cause does not begin an outage.
    */
   readonly passes?: true;
 }
@@ -57,7 +57,7 @@ const SENTINELS: readonly Cause[] = [
   {
     pattern: /No such (master|primary)|invalid reply: null$/,
     what: "the Sentinels do not monitor a primary with the name in redis.sentinelName",
-    action: "Check that name (JINDOU_REDIS_SENTINEL_NAME)",
+    action: "Check redis.sentinelName (JINDOU_REDIS_SENTINEL_NAME)",
   },
   {
     pattern: /unknown command.{0,3}\bsentinel\b/is,
@@ -110,7 +110,7 @@ const REPLIES: readonly Cause[] = [
   {
     pattern: /^DENIED\b/,
     what: "Redis is in protected mode, in which it accepts only connections from its own machine",
-    action: "Set a password in its configuration and in redis.url",
+    action: "Set a password in the configuration of Redis and in redis.url",
     lasts: true,
   },
   {
@@ -135,9 +135,9 @@ const REPLIES: readonly Cause[] = [
     pattern: /^MISCONF\b/,
     what: "Redis cannot write its data to the disk, so it rejects writes",
     action:
-      "Check the log of Redis, and free or repair its disk. It accepts writes again after a successful save",
+      "Check the log of Redis, and free space on its disk or repair the disk. Redis accepts writes again after a successful save",
     callerMessage:
-      "Redis cannot write to its disk; check its log, and free or repair the disk. Try again after its next successful save",
+      "Redis cannot write to its disk; check its log, and free space on the disk or repair it. Try again after the next successful save",
   },
   {
     pattern: /^OOM\b/,
@@ -266,8 +266,8 @@ const CONNECTION: readonly Cause[] = [
   },
   {
     pattern: /\b(EMFILE|ENFILE)\b/,
-    what: "this process has no free file descriptor for a connection to Redis",
-    action: "Raise its limit on open files",
+    what: "no file descriptor is free for a connection to Redis",
+    action: "Raise the limit on open files of this process (EMFILE) or of the system (ENFILE)",
   },
   {
     pattern: /Command timed out|Socket timeout/,
@@ -279,7 +279,7 @@ const CONNECTION: readonly Cause[] = [
     pattern:
       /ECONNRESET|EPIPE|onnection is closed|socket disconnected|isn't writeable|max retries per request/,
     what: "the server closed the connection",
-    action: "Check that Redis runs. If its port uses TLS, write rediss:// in redis.url",
+    action: "Check that Redis is running. If its port uses TLS, write rediss:// in redis.url",
     precision: 0,
   },
 ];

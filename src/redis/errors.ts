@@ -69,7 +69,7 @@ export function causeOf(error: unknown): Cause | undefined {
   return causeOfFailure(typeof code === "string" ? `${code} ${text}` : text);
 }
 
-/** Returns true unless the error's origin is a `BrokerError` with only the message of its code. */
+/** Returns true unless the error's origin is a `BrokerError` with its code's general message. */
 export function isExplained(error: unknown): boolean {
   const origin = originOf(error);
   return !(origin instanceof BrokerError && origin.message === ERRORS[origin.code].message);
@@ -79,8 +79,8 @@ export function isExplained(error: unknown): boolean {
  * Returns the error that led to `error`: the cause of a `BrokerError`, or the last error that a
  * Redis Cluster client received from a server. Returns `error` itself if there is no such error, or
  * if the message of `error` already states the cause. If the cause is a Redis error reply or an
- * `UnusableRedis`, that message is meant for callers and not for the operator, so the cause is
- * returned.
+ * `UnusableRedis`, the message of `error` is meant for callers and not for the operator, so the
+ * cause is returned.
  */
 function originOf(error: unknown): unknown {
   const { cause, lastNodeError } = Object(error) as {

@@ -55,7 +55,7 @@ import { ServerClocks } from "./server-clock.ts";
 
 /** Minimum timeout for the first connect. A Cluster or Sentinels may need several attempts. */
 const START_MS = 10_000;
-/** Maximum number of hash tags that `keyOn` tries to find a key in a server's slots. */
+/** Maximum number of hash tags that `keyOn` tries until it finds a key in the server's slots. */
 const MAX_TAGS = 20_000;
 const WRITE = loadScript(new URL("./lua/write.lua", import.meta.url));
 const MAX_CLOCK_AGE_MS = 2000;
@@ -202,8 +202,8 @@ export class RedisLink {
   }
 
   /**
-   * Latest reason why `start` failed, or why it has not succeeded yet. `undefined` if there has
-   * been no such reason so far.
+   * Latest reason why `start` failed, or why it has not succeeded yet. `undefined` if no reason is
+   * known yet.
    */
   get startFailure(): Error | undefined {
     return this.#startFailure;
@@ -314,8 +314,8 @@ export class RedisLink {
   }
 
   /**
-   * Returns the reason why all calls, or all sends, are rejected. Returns "" if some calls and
-   * some sends are accepted, or if the reason is unknown.
+   * Returns the reason why all calls, or all writes that wait for replicas, are rejected. Returns
+   * "" if neither is the case, or if the reason is unknown.
    */
   #publicReason(): string {
     if (this.#status === "up") return this.isCluster ? "" : (this.#shortfall?.publicMessage ?? "");
@@ -476,7 +476,10 @@ export class RedisLink {
     }
   }
 
-  /** Converts a call's error, and reports a missing right or an outage. */
+  /**
+   * Converts a call's error. If the error is about a missing right, starts a check of the user's
+   * rights. If the error is `unavailable`, records an outage.
+   */
   #reportedError(error: unknown): BrokerError {
     if (isDenied(error)) this.#checkRights();
     const brokerError = asBrokerError(error);
@@ -604,7 +607,7 @@ export class RedisLink {
     });
   }
 
-  /** Checks the message id counters on these servers. */
+  /** Throws an `UnusableRedis` if a message id counter on these servers has no valid id left. */
   async #assertIdsLeft(servers: readonly Redis[]): Promise<void> {
     const primaries = this.#primaries;
     const isStoredOn = (key: string) => (server: Redis) => primaries?.holds(server, key) ?? true;
@@ -717,7 +720,7 @@ export class RedisLink {
     }
   }
 
-  /** Checks for missing slots and replicas, without which some calls are rejected. */
+  /** Checks whether slots or replicas are missing. If so, the calls that need them are rejected. */
   async #checkShortfall(): Promise<void> {
     const { minReplicas } = this.#settings;
     const servers = this.primaries().filter(({ status }) => status === "ready");

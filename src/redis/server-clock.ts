@@ -160,10 +160,10 @@ export class ServerClocks {
   }
 
   /**
-   * Returns the server's time in Unix milliseconds, or `undefined` if the last reply is older than
-   * `maxAgeMs`. The result is measured from the arrival of a reply, which is later than the time at
-   * which the server read its clock. The result is therefore never ahead of that clock, unless the
-   * clock is set back.
+   * Returns the server's time in Unix milliseconds. Returns `undefined` if the last reply is older
+   * than `maxAgeMs` or contained a time after 2080. The result is measured from the arrival of a
+   * reply, which is later than the time at which the server read its clock. The result is therefore
+   * never ahead of that clock, unless the clock is set back.
    */
   now(server: Redis): number | undefined {
     const samples = this.#samples.get(server);
@@ -178,8 +178,8 @@ export class ServerClocks {
   }
 
   /**
-   * Requests the server's time and waits at most `REPLY_MS` for the reply. A write after a busy
-   * period then succeeds, although the last known time was too old.
+   * Requests the server's time and waits at most `REPLY_MS` for the reply. A write can then succeed
+   * even if the last known time was too old, for example because this process was busy.
    */
   async ensure(server: Redis): Promise<void> {
     await waitAtMost(this.#askUntilKnown(server), REPLY_MS);

@@ -66,8 +66,8 @@ export function maxStreamBytes({ streams, client }: Config): number {
 }
 
 /**
- * Returns true if the flag `ban` also bans the account, as in WuKongIM [decisions: A banned
- * account].
+ * Returns true if the flag `ban` of a user's personal channel also bans the account, as in WuKongIM
+ * [decisions: A banned account].
  */
 export function judgesBans({ api }: Config): boolean {
   return api.dialect === "wukongim";

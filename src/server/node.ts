@@ -90,7 +90,10 @@ export interface Node extends ServerDeps {
   readonly tokens: TokenGate;
   /** Rate limits of users, for frames and for HTTP requests to streams. */
   readonly rates: UserRates;
-  /** Counts, per channel, of recent messages and events sent through this node, for the list of busiest channels. */
+  /**
+   * Numbers of recent messages and events that were sent through this node, by channel. Used for
+   * the list of busiest channels.
+   */
   readonly activity: ChannelActivity;
   readonly hooks: Hooks | undefined;
   readonly messages: Messages;

@@ -1,5 +1,5 @@
-// Checks on this machine whether the configured transport driver can be loaded, the files exist,
-// and the listen addresses are free. Changes nothing.
+// Checks on this machine whether the configured transport driver can be loaded, the configured
+// files and folders are usable, and the listen addresses are free. Changes nothing.
 
 import { constants } from "node:fs";
 import { access, readdir, readFile } from "node:fs/promises";
@@ -32,7 +32,7 @@ export async function fileProblems(config: Config): Promise<readonly string[]> {
 
 interface MachineReport {
   readonly problems: readonly string[];
-  /** Findings that do not prevent a start, or are normal while a node is running. */
+  /** Findings that do not prevent a start, or that a node that is already running may cause. */
   readonly warnings: readonly string[];
 }
 

@@ -39,7 +39,7 @@ export const storeOptions = Type.Object(
       minimum: 0,
       unit: "messages",
       description:
-        "Number of newest messages that each channel keeps. A channel may exceed this number by up to 10 percent or 100 messages, whichever is less, before a sweep removes the older ones. 0 means no limit.",
+        "Number of newest messages that each channel keeps. Sweeps may ignore an excess of up to 10 percent or 100 messages, whichever is less. 0 means no limit.",
     }),
     sweepIntervalMs: Type.Integer({
       default: 10_000,

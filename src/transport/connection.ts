@@ -141,7 +141,7 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnE
 
   // --- Called on driver events ---
 
-  /** Counts the socket against its address. Returns false if it must be closed at once. */
+  /** Counts the socket against its address's limit. Returns false if it must be closed at once. */
   enter(address: string): boolean {
     // The socket is closed without a close frame, because the peer might never reply to a close
     // frame.
@@ -227,8 +227,8 @@ export class SocketConnection implements Connection, Reader, UnreadReader, TurnE
     this.#leavePlace();
     if (isByPeer) this.#endCode = code;
     this.#notifyClosed();
-    // The driver reports a close that the owner has begun inside the owner's call, in which no other
-    // task may run.
+    // If the owner closes the connection, the driver reports the close during the owner's call,
+    // when no other task may run.
     if (isByPeer) runOverdueTasks();
   }
 

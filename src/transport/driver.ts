@@ -13,8 +13,8 @@ export interface Driver {
    */
   readonly keepAlive: string | undefined;
   /**
-   * True if the driver reports the first request of each connection. uWebSockets.js does not report
-   * it, because it does not reveal which connection sent a request.
+   * True if the driver reports the first request of each connection. uWebSockets.js does not,
+   * because it does not reveal which connection sent a request.
    */
   readonly reportsFirstRequests: boolean;
   /** Maximum size of a request's head. A driver may accept heads that are slightly larger. */

@@ -1,5 +1,6 @@
 // Checks a request's head for errors that uWebSockets.js ignores: ambiguous headers, invalid hosts,
-// and trailers that the driver cannot read. The same pass measures the size of the head and reads the headers for the handlers.
+// and trailers that the driver cannot read. The same pass measures the size of the head and reads
+// the headers for the handlers.
 
 import { isIPv4, isIPv6 } from "node:net";
 import { OrderedLookup } from "../lib/ordered-lookup.ts";

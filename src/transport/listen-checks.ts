@@ -1,4 +1,4 @@
-// Checks the TLS files and the address to listen on with Node.js, because uWebSockets.js rejects
+// Uses Node.js to check the TLS files and the address to listen on, because uWebSockets.js rejects
 // them without reporting the reason. Keeps no state and no secrets.
 
 import { readFile } from "node:fs/promises";

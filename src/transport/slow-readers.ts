@@ -1,18 +1,18 @@
 // Detects lagging and slow readers. Between two checks, a connection's buffer grows by at most the
 // number of published bytes, because frames that are sent directly are checked when they are
 // written. All connections are checked each time the published bytes reach half of the lag limit
-// or, summed over receivers, a quarter of the node's limit on unread bytes. Therefore, no
-// JavaScript runs per receiver and publication. The driver's own limit is so high that the broker's
+// or, summed over receivers, a quarter of the node's limit on unread bytes. Therefore, a
+// publication needs no check of each receiver. The driver's own limit is so high that the broker's
 // frames never reach it. At its limit, the driver could drop a frame and then send a later frame.
 
 const FRAME_HEADER_BYTES = 10;
 
-/** Maximum number of published bytes that the driver holds per subscriber outside its buffer. */
+/** Maximum number of a subscriber's published bytes that are not yet in its socket's buffer. */
 const MAX_BATCHED_BYTES = 32 * 16 * 1024;
 
 /**
- * Returns a limit for the driver that the broker's frames never reach, because a check runs
- * earlier.
+ * Returns a limit for the driver that the broker's frames never reach, because a check closes the
+ * connection earlier.
  */
 export function driverLimit(maxBufferedBytes: number): number {
   return 2 * (maxBufferedBytes + MAX_BATCHED_BYTES);

@@ -45,9 +45,8 @@ export interface Place {
  */
 const ROUND_MS = 15_000;
 /**
- * Divisor for two thresholds (see `isWatching`): 1/`WATCHED_SHARE` of the maximum number of silent
- * connections (connections without a request) from one address, and `MAX_ADDRESSES` /
- * `WATCHED_SHARE` addresses that are counted.
+ * Divisor of two limits: the one on silent connections (connections without a request) from one
+ * address, and `MAX_ADDRESSES`. When one of the quotients is exceeded, `isWatching` becomes true.
  */
 const WATCHED_SHARE = 4;
 const MAX_ADDRESSES = 65_536;
@@ -195,9 +194,10 @@ export class SocketLimits {
 
   /**
    * Counts a client socket against its address until `leave` is called. If the address has more
-   * sockets than its limit, the new socket is not refused. Instead, the address's sockets that have
-   * sent nothing for 3 seconds are closed with `close`, oldest first. Returns `undefined` if the
-   * connection must be closed at once, because `MAX_ADDRESSES` addresses are already counted.
+   * sockets than its limit, the new socket is not refused. Instead, the address's sockets that are
+   * at least 3 seconds old and have sent nothing are closed with `close`, oldest first, until the
+   * limit is met. Returns `undefined` if the connection must be closed at once, because
+   * `MAX_ADDRESSES` addresses are already counted.
    */
   enter(address: string, close: () => void): Place | undefined {
     if (!this.#isLimited) return UNCOUNTED;

@@ -52,8 +52,9 @@ export interface HttpStream {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   /**
-   * Non-empty piece that the peer ignores. It is written when no other piece is queued, because
-   * uWebSockets.js sends the rest of its buffer only together with a write.
+   * Non-empty piece that the peer ignores. If no other piece is queued, it is written after the
+   * head and whenever the buffer has room again, because uWebSockets.js sends the rest of its
+   * buffer only together with a write.
    */
   readonly filler: string;
   /** Called after the head has been written, unless the peer has disconnected. */
@@ -76,7 +77,7 @@ export interface HttpBody {
 }
 
 export interface HttpRoute {
-  /** A GET route also serves HEAD. `handle` may then omit the body, and no stream is opened. */
+  /** A GET route also serves HEAD, for which `handle` may omit the body. HEAD opens no stream. */
   readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   /** Pattern. A last segment `*` matches one or more segments, which the handler reads itself. */
   readonly path: string;
@@ -134,8 +135,8 @@ export interface Connection {
   /** Returns the number of sent and published bytes that are still buffered in this process. */
   bufferedBytes(): number;
   /**
-   * Sends the queued frames and then the close frame. Calls `closed` before it returns. A peer that
-   * does not read the remaining bytes within a few seconds is dropped.
+   * Sends the queued frames and then, over WebSocket, the close frame. Calls `closed` before it
+   * returns. A peer that does not read the remaining bytes within a few seconds is dropped.
    */
   end(code: number, message: string): void;
 }
@@ -156,8 +157,9 @@ export interface ConnectionHandler {
    */
   lagging(): void;
   /**
-   * Called exactly once. Code 1006 means that the peer vanished or violated the protocol. For a
-   * slow reader, the code is that of `slowReader`, even if the peer was dropped.
+   * Called exactly once. Code 1006 means that the connection ended without a close frame, or that
+   * the peer violated the protocol. For a slow reader, the code is that of `slowReader`, even if
+   * the peer was dropped.
    */
   closed(code: number): void;
 }
@@ -224,8 +226,8 @@ export interface ListenerSpec {
 /** Divides the bytes that a client sends on one connection into frames. */
 export interface Framer {
   /**
-   * Returns the frames that are complete after these bytes, in order. If the bytes cannot begin a
-   * frame, the last item is the beginning of these bytes, and the owner of the connection must
+   * Returns the frames that are complete after these bytes, in order. If the remaining bytes
+   * cannot begin a frame, the last item is their beginning, and the owner of the connection must
    * refuse it. A frame is valid until the next frame is read.
    */
   frames(bytes: Uint8Array): Iterable<Uint8Array>;

@@ -29,7 +29,7 @@ const HEADERS = [
 
 const NO_HEADERS: Upgrade["headers"] = {};
 
-/** Name of the listener in metrics and lists. */
+/** Name of the listener in metrics and in the API's lists of connections. */
 const LISTENER = "client";
 
 export function serveSockets(

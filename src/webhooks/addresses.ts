@@ -101,7 +101,7 @@ export function parseUrl(text: string): URL | string {
   if (url.protocol !== "https:" && url.protocol !== "http:")
     return "The URL must begin with https:// or http://";
   if (url.username !== "" || url.password !== "")
-    return "The URL must not contain a user name or a password. Verify the signature instead";
+    return "The URL must not contain a user name or a password. Instead, verify the signatures of requests";
   if (url.port === "0") return "The URL must not have port 0";
   if (url.hash !== "") return "The URL must not contain a fragment (#)";
   return url;

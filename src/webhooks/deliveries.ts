@@ -46,7 +46,10 @@ export interface Batch {
    * of the nodes that made the attempts.
    */
   readonly failedForMs?: number;
-  /** Time of the last attempt, on the monotonic clock of the node that made it. Not valid on other nodes. */
+  /**
+   * Time of the last attempt, on the monotonic clock of the node that made it. Has no meaning on
+   * other nodes.
+   */
   readonly triedMs?: number;
   /** Time of the next attempt. */
   readonly dueMs: number;

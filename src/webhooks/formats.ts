@@ -35,7 +35,7 @@ interface BatchTime {
 }
 
 export interface Format {
-  /** Event types that are sent to an endpoint whose settings list no types. */
+  /** Event types that are sent to an endpoint for which no types were specified. */
   readonly types: readonly string[];
   /**
    * Returns the group of an event, or `undefined` if the format cannot represent the event. Only

@@ -114,7 +114,7 @@ export class Lane {
   #unsaved: "nothing" | "skipped" | "accepted" = "nothing";
   /** See `fullAt`. */
   #fullAt = 0;
-  /** True if events are waiting until they fill a request. */
+  /** True if events are held back because they do not fill a request yet. */
   #isFilling = false;
   #changing: Promise<void> = Promise.resolve();
 
@@ -207,7 +207,7 @@ export class Lane {
   /**
    * Forms the next batch and stores its bounds. Sends it at once, unless the order is `channel` and
    * another batch precedes it. Returns true if the next turn should follow at once. Returns false
-   * if another batch may not be formed, if the events wait until they fill a request, or if the
+   * if another batch may not be formed, if the events do not fill a request and may wait, or if the
    * feed has no later events.
    */
   async #formBatch(mayWait: boolean): Promise<boolean> {

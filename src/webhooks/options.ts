@@ -62,7 +62,8 @@ const endpointOptions = Type.Object(
       minimum: 1,
       maximum: WEBHOOK_LIMITS.maxBatch,
       unit: "events",
-      description: "Maximum number of events in a request. With 1, the event itself is the body.",
+      description:
+        "Maximum number of events in a request. With 1, the event itself is the body, except in the format `wukongim`.",
     }),
     batchWaitMs: Type.Integer({
       default: WEBHOOK_DEFAULTS.batch.waitMs,

@@ -729,7 +729,7 @@ export class Runner {
 
 /**
  * Returns the positions up to which the endpoint has accepted all events of the live delivery. For
- * a partition whose state is missing or cannot be read, this is the endpoint's first position.
+ * a partition whose state is missing or cannot be read, returns the position in `from`.
  */
 export function acceptedPositions(
   { from }: Endpoint,
@@ -745,7 +745,7 @@ export function acceptedPositions(
       return batches[0]?.after ?? position;
     };
     const what =
-      "Could not read a webhook's position in a feed partition, so the events after its first position are kept until the feed exceeds its size limit";
+      "Could not read a webhook's position in a feed partition, so the partition's events since the creation of the webhook are kept until the feed exceeds its size limit";
     return ifReadable(read, what, onDamage) ?? first;
   });
 }

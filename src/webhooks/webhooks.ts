@@ -550,8 +550,8 @@ class WebhookDispatch implements WebhookService {
   /**
    * Removes the records of fixed endpoints that no node has had in its configuration for a day. The
    * delay is needed because, while the configuration is being changed, only some of the nodes have
-   * the new configuration. A process removes nothing in its first hour, because after a stop of
-   * more than a day, a node that has the endpoint may start later.
+   * the new configuration. A process removes nothing in its first hour, because if all nodes were
+   * stopped for more than a day, one that has the endpoint may start after this node.
    */
   async #removeUnseen(stored: readonly StoredWebhook[]): Promise<void> {
     if (performance.now() < SEEN_INTERVAL_MS) return; // time since the start of the process

@@ -107,7 +107,7 @@ t.test(
 );
 
 t.test(
-  "if two devices that resume log in at once, the device that stays online gets every message",
+  "if two devices log in and resume at the same time, the device that stays online gets every message",
   async (t) => {
     const broker = slowBroker;
     const device = { ...ANN, resume: [{ channel: TEAM, lastSeq: 0 }] };

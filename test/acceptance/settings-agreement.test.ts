@@ -56,7 +56,7 @@ t.test("a node does not start if its timing settings differ from a live node's",
 });
 
 t.test(
-  "a node with different timing settings can start after the old node was killed",
+  "a node with different timing settings can start after the only other node was killed",
   async (t) => {
     const redis = await startRedis(t);
     const settings = { [DEAD_AFTER]: "1500" };

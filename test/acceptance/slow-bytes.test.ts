@@ -97,7 +97,7 @@ async function drip(sockets: readonly RawSocket[], door: Door, bytes = BYTES): P
 t.setTimeout(600_000);
 
 t.test(
-  `${CONNECTIONS} connections that send one byte at a time use at most ${MAX_CPU_RATIO} times as much CPU time over TCP as over WebSocket, and other clients are served while they send`,
+  `${CONNECTIONS} connections that send one byte at a time use at most ${MAX_CPU_RATIO} times as much CPU time over TCP as over WebSocket, and other clients are served at the same time`,
   async (t) => {
     const broker = await startNode(t, {
       JINDOU_CLIENT_AUTH_TIMEOUT_MS: "600000", // keeps all connections open

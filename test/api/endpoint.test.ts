@@ -201,7 +201,7 @@ t.test(
 );
 
 t.test(
-  "GET / describes the API, and the error of a WebSocket handshake names the address for clients",
+  "GET / describes the API and, like the error for a WebSocket handshake, names the port for clients",
   async (t) => {
     const api = await startApi({ requiresCredential: true });
     const { status, json } = await inject(api, "GET /");

@@ -23,7 +23,7 @@ t.test("the messages of a page are returned as JSON, in order", async (t) => {
 });
 
 t.test(
-  "at most two pages of messages are read at once, and each read begins in a different turn of the event loop",
+  "at most two pages of messages are read at the same time, and each read begins in a different turn of the event loop",
   async (t) => {
     const pages = new MessagePages();
     let started = 0;

@@ -135,7 +135,7 @@ t.test("each call is documented with exactly the statuses that it may return", a
 });
 
 t.test(
-  "in the OpenAPI document, all errors have the same schema, operation ids are unique, and operations list the permissions that they need",
+  "in the OpenAPI document, all errors have the same schema, operation ids are unique, and each operation lists the permissions that it needs",
   async (t) => {
     const { endpoint } = await startApi();
     const { paths, components } = await documentOf(endpoint);
@@ -309,7 +309,7 @@ t.test("the package jindou-server has the same calls as the OpenAPI document", a
   t.equal(readFileSync(file, "utf8"), operationsFile(), "npm run config:docs");
 });
 
-t.test("the guide to the event feed lists the event types in the OpenAPI document", async (t) => {
+t.test("the guide to the event feed lists every event type of the OpenAPI document", async (t) => {
   const page = readFileSync(new URL("../../docs/events.md", import.meta.url), "utf8");
   t.equal(page, withEventList(page), "npm run config:docs");
   const { json } = await inject(await startApi(), "GET /openapi.json");

@@ -65,7 +65,7 @@ t.test("the end event contains the state of an interrupted stream", async (t) =>
 });
 
 t.test(
-  "a feed begins after the index in Last-Event-ID, or else at the index in the parameter `from`",
+  "a feed begins at the index in Last-Event-ID, or else at the index in the parameter `from`",
   async (t) => {
     const { port, produce } = await startFeeds(t);
     produce(STREAM_START, "");

@@ -46,7 +46,7 @@ t.test("POST /user/token rejects a device_level other than 0 and 1 with 400", as
   }
 });
 
-t.test("POST /user/token names the missing fields uid, token and device_flag", async (t) => {
+t.test("the error of POST /user/token names each missing field", async (t) => {
   const api = await startApi();
   const { status, json } = await inject(api, "POST /user/token", {
     body: {},

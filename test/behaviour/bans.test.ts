@@ -21,7 +21,7 @@ const registered = async (target: World, uid: string) =>
 // Covers [decisions: A banned account]
 for (const path of ["/channel", "/channel/info"])
   t.test(
-    `${path} with ban 1 ends all sessions of the account as banned, and refuses its logins until ban is 0`,
+    `in the wukongim dialect, ${path} with ban 1 ends all sessions of the account as banned, and its logins are refused until ban is 0`,
     async (t) => {
       const [alice, bob, watcher] = [world.name("alice"), world.name("bob"), world.name("watcher")];
       const ban = (ban: number) => world.call(path, { ...wire(person(alice)), ban });
@@ -133,16 +133,19 @@ t.test(
 );
 
 // Covers [decisions: A banned account]
-t.test("a disbanded account cannot register a token, and its open sessions continue", async (t) => {
-  const alice = world.name("alice");
-  const client = await world.join(t, alice);
-  await setFlags(world, alice, { disband: 1 });
-  t.same(await registered(world, alice), { status: 24 });
-  t.equal((await client.ping()).kind, "pong");
-  const refused = await setFlags(world, alice, { ban: 1 });
-  t.equal(refused.status, 400, "the record of a disbanded account cannot be changed");
-  t.equal((await client.ping()).kind, "pong", "a refused call changes nothing");
-});
+t.test(
+  "in the wukongim dialect, a disbanded account cannot register a token, and its open sessions continue",
+  async (t) => {
+    const alice = world.name("alice");
+    const client = await world.join(t, alice);
+    await setFlags(world, alice, { disband: 1 });
+    t.same(await registered(world, alice), { status: 24 });
+    t.equal((await client.ping()).kind, "pong");
+    const refused = await setFlags(world, alice, { ban: 1 });
+    t.equal(refused.status, 400, "the record of a disbanded account cannot be changed");
+    t.equal((await client.ping()).kind, "pong", "a refused call changes nothing");
+  },
+);
 
 // Covers [decisions: A banned account]
 t.test("a ban survives a restart", async (t) => {

@@ -532,7 +532,7 @@ t.test("a client that does not read is disconnected and resumes without a gap", 
 
 // Covers [feature: Idle time-out]
 t.test(
-  "a client that neither sends nor answers WebSocket pings is closed after the idle time-out",
+  "a client that neither sends frames nor answers WebSocket pings is closed after the idle time-out",
   async (t) => {
     const short = await startWorld(t, { JINDOU_CLIENT_IDLE_TIMEOUT_S: "8" });
     const answering = await short.join(t, "alice");

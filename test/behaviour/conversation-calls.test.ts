@@ -189,7 +189,7 @@ t.test("a read position stored during a sync is in that sync or in a later sync"
 
 // Covers [decisions: Values that clients really send]
 t.test(
-  "POST /conversation/sync counts a version far in the future as 0, and skips entries of last_msg_seqs that cannot be read",
+  "POST /conversation/sync treats a version more than a day in the future as 0, and skips malformed entries of last_msg_seqs",
   async (t) => {
     const [alice, bob] = names("alice", "bob");
     for (const n of range(1, 3)) await world.send(bob, person(alice), `m${n}`, RED);

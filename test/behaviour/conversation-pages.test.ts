@@ -70,7 +70,7 @@ async function readAll(
 const idsOf = (list: readonly Listed[]) => list.map(({ id }) => id);
 
 // Covers [decisions: Paging of conversations]
-t.test("POST /conversation/sync without a page returns every conversation", async (t) => {
+t.test("POST /conversation/sync without a page or limit returns every conversation", async (t) => {
   const alice = world.name("alice");
   const peers = range(1, 130).map((n) => `${alice}-${n}`);
   await Promise.all(peers.map((uid) => world.send(uid, person(alice), "x", RED)));

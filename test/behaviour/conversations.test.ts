@@ -380,7 +380,7 @@ t.test("a change to a group's conversation is refused if the user is not a membe
 
 // Covers [feature: Conversation read]
 t.test(
-  "the state of a single conversation can be read even if it has no messages, but only by a member of the group",
+  "the state of a single conversation can be read even if it has no messages, and that of a group's conversation only by a member",
   async (t) => {
     const [alice, bob, carol] = names("alice", "bob", "carol");
     const channel = await world.newGroup([alice, bob]);

@@ -96,7 +96,7 @@ t.test("readers that wait for events get a reply at once when the node stops", a
   t.ok(performance.now() - startMs < 30_000);
 });
 
-t.test("a node does not start if events.feed contradicts the state in the store", async (t) => {
+t.test("a node with events.feed off does not start if the feed is on in the store", async (t) => {
   const path = await tempFolder(t);
   const { call, close } = await startWorld(t, { JINDOU_EVENTS_FEED: "on" }, path);
   t.equal((await call("/events")).status, 200);

@@ -97,7 +97,7 @@ t.test("unknown fields of a body are accepted and ignored", async (t) => {
 
 // Covers [decisions: Limits]
 t.test(
-  "an id with 1 to 128 characters is accepted unless it contains a control character, @, # or &",
+  "an id must have 1 to 128 characters and must not contain a control character, @, # or &",
   async (t) => {
     const register = (uid: string) =>
       world.call("/user/token", { uid, token: "t", device_flag: 0 });

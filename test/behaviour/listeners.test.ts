@@ -81,7 +81,7 @@ t.test("clients can be served over wss while the API uses plain HTTP", async (t)
 });
 
 // Covers [feature: One listener]
-t.test("one listener serves the API and clients if their addresses are equal", async (t) => {
+t.test("one listener serves the API and clients if api.listen equals client.listen", async (t) => {
   const listen = `127.0.0.1:${await freePort()}`;
   const world = await startWorld(t, {
     JINDOU_API_LISTEN: listen,
@@ -96,7 +96,7 @@ t.test("one listener serves the API and clients if their addresses are equal", a
 
 // Covers [feature: One listener; feature: TLS]
 t.test(
-  "one listener serves HTTPS and wss if the addresses and TLS settings are equal",
+  "one listener serves HTTPS and wss if api.listen equals client.listen and the TLS settings are equal",
   async (t) => {
     const listen = `127.0.0.1:${await freePort()}`;
     const world = await startWorld(t, {
@@ -128,7 +128,7 @@ t.test(
 
 // Covers [feature: Client sockets]
 t.test(
-  "if the addresses differ, the client port rejects control-plane calls and the API port rejects socket upgrades",
+  "if api.listen and client.listen differ, the client port rejects control-plane calls and the API port rejects socket upgrades",
   async (t) => {
     const world = await startWorld(t);
     const url = `http://127.0.0.1:${world.clientPort}/user/onlinestatus`;

@@ -121,7 +121,7 @@ t.test("POST /manager/login responds with 401 to a wrong password or username", 
 
 // Covers [decisions: Failed credentials]
 t.test(
-  "a login from another address succeeds after a delay while the password of its username is being guessed",
+  "after 5 failed logins with one username, a login with its correct password from another address succeeds after a delay",
   async (t) => {
     const world = await startWorld(t, { JINDOU_ADMIN_PASSWORD: "right" });
     const wrong = { ...CREDENTIALS, password: "wrong" };

@@ -99,7 +99,7 @@ t.test("two users without a channel record may send to each other", async (t) =>
 
 // Covers [spec: ban; decisions: Personal channel record]
 t.test(
-  "only the system uid may send to the owner of a personal channel with ban 1, but the owner may still send",
+  "only the system uid and system accounts may send to the owner of a personal channel with ban 1, but the owner may still send",
   async (t) => {
     const [uid, alice] = [await createOwner({ ban: 1 }), world.name("alice")];
     t.equal(await post(alice, person(uid)), "403 channel_banned");
@@ -221,7 +221,7 @@ t.test(
 );
 
 t.test(
-  "only members on a group's allowlist and the system uid may send, unless the list is empty",
+  "only members on a group's allowlist, the system uid and system accounts may send, unless the list is empty",
   async (t) => {
     const names = ["admin", "bob", "outsider"].map((name) => world.name(name));
     const [admin = "", bob = "", outsider = ""] = names;
@@ -242,7 +242,7 @@ t.test(
 );
 
 t.test(
-  "a user's denylist applies even without a channel record, and an allowlist alone refuses no sender",
+  "a user's denylist applies even without a channel record, and the user's allowlist has no effect unless messages.friendsOnly is set",
   async (t) => {
     const names = ["owner", "troll", "friend"].map((name) => world.name(name));
     const [owner = "", troll = "", friend = ""] = names;
@@ -274,7 +274,7 @@ t.test(
 );
 
 t.test(
-  "if messages.friendsOnly is set, a user receives messages only from users on the user's allowlist, the user's own uid and the system uid",
+  "if messages.friendsOnly is set, a user receives personal messages only from users on the user's allowlist, the user's own uid, system accounts and the system uid",
   async (t) => {
     const target = await startWorld(t, { JINDOU_MESSAGES_FRIENDS_ONLY: "true" });
     const own = wire(person("owner"));

@@ -52,7 +52,7 @@ for (const [configuration, settings] of [
   ["a host name", { JINDOU_API_LISTEN: "localhost:0" }],
 ] as const)
   t.test(
-    `calls over loopback with ${configuration} need no credential, but a wrong credential is refused`,
+    `on a node with ${configuration}, calls over loopback need no credential, but a wrong credential is refused`,
     async (t) => {
       const world = await startWorld(t, settings);
       t.same(await world.ok("/user/onlinestatus", []), []);
@@ -72,7 +72,7 @@ for (const [configuration, settings] of [
   ["beyond loopback with managers", { ...EVERYWHERE, ...MANAGERS }],
 ] as const)
   t.test(
-    `every endpoint except /, login, healthz and readyz needs a credential if the node listens ${configuration}`,
+    `every endpoint except /, /manager/login, /healthz and /readyz needs a credential if the node listens ${configuration}`,
     async (t) => {
       const world = await startWorld(t, settings);
       const publicPaths = ["/", "/manager/login", "/healthz", "/readyz"];
@@ -175,7 +175,7 @@ for (const [name, header] of [
   ["an IPv6 address", proxyHeader6("20010db8000000000000000000000001")],
 ] as const)
   t.test(
-    `a call without a credential that follows a PROXY header with ${name} is refused with 403, and is accepted with a credential`,
+    `a call that follows a PROXY header with ${name} is refused with 403 without a credential, and accepted with a credential`,
     async (t) => {
       const world = await startWorld(t, PASSWORD);
       const { body } = await world.call("/manager/login", { username: "admin", password: "right" });

@@ -182,7 +182,7 @@ t.test("users who need a push notification are reported in pages of 500", async 
 });
 
 t.test(
-  "the events for push notifications report each message once and in the order of the messages, except expired messages",
+  "the events for push notifications report each message that has not expired once, and in the order of the messages",
   async (t) => {
     const [ann = "", ben = ""] = names("ann", "ben");
     const slow = await startWorld(t, { ...ON, JINDOU_PUSH_AFTER_MS: "1200" });

@@ -109,7 +109,7 @@ t.test(
 
 // Covers [feature: resume]
 t.test(
-  "the first message pushed from a channel that is not resumed, or that was empty, is a live message",
+  "a client gets only live messages from channels that it does not resume or that are empty when it resumes",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const channel = await world.newGroup([alice, bob]);

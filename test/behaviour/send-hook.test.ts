@@ -433,7 +433,7 @@ t.test(
 
 // Covers [feature: Hooks]
 t.test(
-  "a message is refused temporarily if the send hook fails, and redirects are not followed",
+  "with onFailure deny, a message is refused temporarily if the send hook fails or responds with a redirect",
   async (t) => {
     const { sender, channel } = await pair(t);
     const raw = (body: string | Buffer, status = 200, headers = {}) => {

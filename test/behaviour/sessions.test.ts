@@ -76,7 +76,7 @@ t.test(
 // Covers [decisions: Kick rule]
 for (const level of [0, 1] as const)
   t.test(
-    `a new session with the same device id closes the older session with 4202 and without a reason, for level ${level}`,
+    `a new session with the same device id closes the older session with 4202 and without DISCONNECT, for device level ${level}`,
     async (t) => {
       const uid = world.name("alice");
       const device = { level, deviceId: "phone" };

@@ -92,7 +92,7 @@ for (const encryption of ["true", "false"])
 
 for (const driver of ["uws", "portable"])
   t.test(
-    `a group's messages arrive in the order of their seqs and a stream's message before its events, even if only some senders are online (transport: ${driver})`,
+    `the messages of a group arrive in the order of their seqs, and the message of a stream arrives before its events, even if only some senders are online (transport: ${driver})`,
     async (t) => {
       const world = await startWorld(t, {
         ...WKPROTO_LISTENER,

@@ -262,7 +262,7 @@ for (const kind of ["group", "personal"] as const)
   );
 
 t.test(
-  "stream.close, stream.finish, stream.cancel and stream.error each end a stream with the matching state, for WuKongIM's backends and for native viewers",
+  "stream.close and stream.finish end a stream as closed, stream.cancel as cancelled, and stream.error as error, but native viewers see an error as closed",
   async (t) => {
     for (const [type, payload, status, ending, state] of [
       ["stream.close", { end_reason: 7 }, "closed", { end: 1, end_reason: 7 }, "closed"],
@@ -301,7 +301,7 @@ t.test(
 );
 
 t.test(
-  "an event after the end of a stream is pushed and leaves its text unchanged, and a repeated event is not pushed again",
+  "a further end event of an ended stream is pushed and leaves the stream's text unchanged, and a repeated event is not pushed again",
   async (t) => {
     const stream = await newStream();
     const client = await openClient(t, stream.viewer);
@@ -383,7 +383,7 @@ t.test(
 );
 
 t.test(
-  "a client of WuKongIM that joins an active stream gets its text as a snapshot, and then the later text",
+  "a client of WuKongIM that joins an active stream gets the text so far as a snapshot, and then the later text",
   async (t) => {
     const stream = await newStream();
     await stream.begin();

@@ -196,7 +196,7 @@ t.test("in the wukongim dialect, the base64 of a payload may contain line breaks
 });
 
 t.test(
-  "in the wukongim dialect, the conversation of a user with a group can be cleared and deleted even if the user is not in the group",
+  "in the wukongim dialect, the unread count of a user's conversation with a group can be set, and the conversation deleted, even if the user is not in the group",
   async (t) => {
     const [ann, bob] = [world.name("ann"), world.name("bob")];
     const channel = await world.newGroup([ann, bob]);
@@ -214,7 +214,7 @@ t.test(
 );
 
 t.test(
-  "in the wukongim dialect, the data of an end event is returned as the stream's error, and an event with an impossible timestamp is accepted",
+  "in the wukongim dialect, the data of an end event is returned as the stream's error, and an event's timestamp may be negative or in nanoseconds",
   async (t) => {
     const fixture = await createFixture(t, world);
     const { uid } = fixture.bob;
@@ -244,7 +244,7 @@ t.test(
 );
 
 t.test(
-  "in the wukongim dialect, the conversation list contains ____system, a large group without unread messages, and a just joined group, which a list with `version` omits until its next message",
+  "in the wukongim dialect, the conversation list contains ____system, large groups with an unread count of 0, and newly joined groups, but a list with `version` omits a newly joined group until its next message",
   async (t) => {
     const [ann, bob] = [world.name("ann"), world.name("bob")];
     const list = async (fields: object = {}) => {

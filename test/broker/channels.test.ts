@@ -106,7 +106,7 @@ t.test(
 );
 
 t.test(
-  "a repeated creation of a group notifies its members again, but a repeated removal notifies nobody",
+  "a repeated creation of a group notifies the listed members again, but a repeated removal notifies nobody",
   async (t) => {
     const node = await startNode(t);
     const create = (...uids: string[]): Promise<void> =>

@@ -40,7 +40,7 @@ for (const [what, payload] of INVALID)
     },
   );
 
-t.test("every kind of content validation returns the type of a payload", async (t) => {
+t.test("every kind of content validation returns the type of a valid payload", async (t) => {
   const command = json({ type: COMMAND_TYPE, cmd: "unreadClear", param: {} });
   for (const validation of ["json", "strict", "opaque"] as const)
     t.equal(contentType(command, validation), 99);

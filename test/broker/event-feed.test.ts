@@ -60,7 +60,7 @@ t.test("a feed.gap event at the end of the feed has the time of the newest event
 });
 
 t.test(
-  "a reader's request for event types that could not be stored is stored when it is repeated",
+  "if a reader's request for event types could not be stored, it is stored when the request is repeated",
   async (t) => {
     const store = await openStore(t, testFolder(t));
     await store.switchFeed(true);

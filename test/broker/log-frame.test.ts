@@ -64,7 +64,7 @@ t.test("a frame of several records has the documented bytes", async (t) => {
   );
 });
 
-t.test("the check of a frame is its CRC XOR the previous check rotated by 5 bits", async (t) => {
+t.test("a frame's check is its CRC XOR (the previous check rotated left by 5 bits)", async (t) => {
   t.equal(nextCheck(0x8000_0001, 0), 0x30);
   t.equal(nextCheck(0, 0xffff_ffff), 0xffff_ffff);
   t.equal(nextCheck(0xffff_ffff, 0xffff_ffff), 0);
@@ -104,7 +104,7 @@ t.test("framesIn returns the complete frames of a log that was cut at any length
   t.equal(frameSize(log.subarray(0, 4), 0), undefined, "the size field is incomplete");
 });
 
-t.test("the text of an offset is two numbers of 16 digits", async (t) => {
+t.test("the text of an offset is two numbers of 16 digits joined by _", async (t) => {
   const offset = { position: 1234, check: 0xffff_ffff };
   t.equal(formatOffset(offset), "0000000000001234_0000004294967295");
   t.strictSame(parseOffset(formatOffset(offset)), offset);
@@ -115,7 +115,7 @@ t.test("the text of an offset is two numbers of 16 digits", async (t) => {
   t.equal(tooFar?.position, Number.MAX_SAFE_INTEGER, "a position over 2^53 is reduced");
 });
 
-t.test("a string that is not two numbers of 16 digits is not an offset", async (t) => {
+t.test("a string that is not two numbers of 16 digits joined by _ is not an offset", async (t) => {
   const start = formatOffset(LOG_START);
   for (const text of [
     ...["", "-1", "now", "0", "0_0", `${start} `, ` ${start}`, `${start}\n`, `${start}0`],

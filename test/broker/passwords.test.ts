@@ -73,7 +73,7 @@ t.test(
 );
 
 t.test(
-  "waiting checks with the lowest rank run first, and displace checks with the highest rank if the queue is full",
+  "the waiting check with the lowest rank runs first, and a new check displaces a waiting check with a higher rank if the queue is full",
   async (t) => {
     const checker = new PasswordChecker({ maxRunning: 1, maxWaiting: 2 });
     const hash = await hashOf("x");

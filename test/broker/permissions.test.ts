@@ -279,7 +279,7 @@ for (const [rule, facts, expected, system] of PERSON_RULES)
   });
 
 t.test(
-  "only users on the receiver's allowlist, the receiver and the system may send if friendsOnly is set",
+  "only users on the receiver's allowlist, the receiver, the system uid and system accounts may send if friendsOnly is set",
   async (t) => {
     const refusal = (facts: object, fromUid: string, toUid = "bob") =>
       refusePersonSend({ ...NO_RECORDS, ...facts }, fromUid, toUid, "check_friends");

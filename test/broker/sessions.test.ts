@@ -133,7 +133,7 @@ t.test("a session replaces an earlier session of the same device", async (t) => 
   }
 });
 
-t.test("a secondary session does not end other secondary sessions", async (t) => {
+t.test("a secondary session without a device id ends no other secondary session", async (t) => {
   const node = await nodeOfAlice(t, SECONDARY_DEVICE);
   const { sessions, store } = node;
   await sessions.open(login());

@@ -269,7 +269,7 @@ t.test("a follower reads the stream again when events may have been missed", asy
   t.equal(reading.ends, 1);
 });
 
-t.test("a failed read does not end a follower if a later read succeeds", async (t) => {
+t.test("a failed read does not end a follower if a later read is in progress", async (t) => {
   const store = storeWithStream();
   const node = createFollowers(store);
   const viewer = { uid: "alice", mayStay: async () => true };

@@ -30,7 +30,7 @@ function resultOf(changes: Partial<EventInput>): string {
   }
 }
 
-t.test("only event types of the specification belong to streams and tool calls", async (t) => {
+t.test("only event types of the specification are stream or tool call events", async (t) => {
   for (const [type, eventClass] of [
     ["___TextMessageStart", "stream"],
     ["___TextMessageContent", "stream"],

@@ -84,7 +84,7 @@ t.test("a reader that has all events gets no further events", async (t) => {
   t.same(eventsFrom(stream.snapshot(), { index: 3, textOffset: 4 }), []);
 });
 
-t.test("content events without text are merged into one event that counts them", async (t) => {
+t.test("empty content events are merged into one event that covers their indexes", async (t) => {
   const stream = new ModelStream();
   stream.add(STREAM_START, "");
   stream.add(STREAM_CONTENT, "");

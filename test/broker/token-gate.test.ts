@@ -51,7 +51,7 @@ function assertFewChecked(t: Test, codes: readonly string[]): void {
 }
 
 t.test(
-  "most of 100 concurrent wrong tokens from one network are refused without a check, and a user who has already connected logs in without waiting",
+  "most of 100 concurrent wrong tokens from one network are refused without a check, and meanwhile a user who has already connected logs in without waiting",
   async (t) => {
     const { attempt, crowd, release } = heldGate();
     t.equal(await attempt("known", succeed), "in");

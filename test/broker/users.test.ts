@@ -252,7 +252,7 @@ t.test(
 );
 
 t.test(
-  "a logout, a new token or a ban ends the session even if it cannot be flushed to disk, and its call is rejected",
+  "a logout, a new token or a ban that cannot be flushed to disk still ends the session, and the call is rejected",
   async (t) => {
     for (const reason of ["logged_out", "token_changed", "banned"]) {
       const { fail, databaseWrites } = brittleDatabase();

@@ -31,7 +31,7 @@ t.test(
   },
 );
 
-t.test("the SDK and the server agree on which error codes may be retried", async (t) => {
+t.test("the SDK and the server agree on which error codes allow a retry", async (t) => {
   const codes = Object.entries(ERRORS).filter(([, { retry }]) => retry);
   const retryable = Object.keys(ERRORS).filter((code) => RETRYABLE.has(code));
   t.same(

@@ -146,7 +146,7 @@ t.test("a command without an inbox position is handled and not acknowledged", as
 });
 
 t.test(
-  "the acknowledgement of a command is sent again without an error event if it is refused temporarily",
+  "if the acknowledgement of a command is refused temporarily, it is sent again without an error event",
   async (t) => {
     const fixture = await start(t, { refusals: 2 });
     const { server, client, errors } = fixture;

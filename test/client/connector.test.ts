@@ -138,7 +138,7 @@ t.test(
   },
 );
 
-t.test("a client whose session was kicked while it was offline closes permanently", async (t) => {
+t.test("a client that was kicked while it was offline closes permanently", async (t) => {
   let isKicked = false;
   const server = new ScriptedServer((operation, socket) => {
     if (operation.kind !== "connect") return;

@@ -5,7 +5,7 @@ import { Events } from "../../src/client/events.ts";
 import { t } from "../support/suite.ts";
 
 t.test(
-  "handlers are called in the order in which they were added until they are removed, and a handler that was added twice is called twice",
+  "handlers are called in the order in which they were added, and a handler that was added twice is called twice until it is removed once",
   async (t) => {
     const events = new Events();
     const seen: string[] = [];

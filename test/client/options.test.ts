@@ -35,7 +35,7 @@ t.test("an invalid option is rejected with a message that names what to pass", a
     t.throws(() => (connect as UntypedConnect)(options), { code, message });
 });
 
-t.test("an unknown event is rejected with a message that lists the events", async (t) => {
+t.test("an unknown event name is rejected with a message that lists the events", async (t) => {
   const client = offline(t);
   const on = client.on as (event: string, handler: unknown) => void;
   const unknownEvent = { code: "bad_option", message: /"mesage".*message/ };

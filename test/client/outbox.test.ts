@@ -46,7 +46,7 @@ const handlingSends =
     if (operation.kind === "send") onSend(operation, socket);
   };
 
-t.test("a message is sent with its options", async (t) => {
+t.test("the options of `client.send`, or their defaults, are sent with the message", async (t) => {
   const server = new ScriptedServer(
     handlingSends((send, socket) => acknowledgeSend(socket, send, 1)),
   );

@@ -10,7 +10,7 @@ import { connectTo, ScriptedServer } from "./scripted.ts";
 const text = (bytes: Uint8Array) => new TextDecoder().decode(bytes);
 
 t.test(
-  "changing the bytes of a payload right after the call to `send`, in an ArrayBuffer or a view of one, does not change the message",
+  "changing an ArrayBuffer or a view right after passing it to `send` as the payload does not change the message",
   async (t) => {
     const server = new ScriptedServer();
     const client = connectTo(t, server);

@@ -107,7 +107,7 @@ t.test(
 );
 
 t.test(
-  "a stream that was deleted and created again is read from its start, and its first record is marked as restarted",
+  "after a stream was deleted and created again, a read from an old offset starts at the first record, which is marked as restarted",
   async (t) => {
     const client = clientOf(t);
     const path = await create("anew", "[0,1]");

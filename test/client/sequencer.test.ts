@@ -88,7 +88,7 @@ t.test(
 );
 
 t.test(
-  "the messages in a gap of the seqs are read from history and delivered before later messages",
+  "the messages in a seq gap are read from history and delivered before later messages",
   async (t) => {
     const fixture = await start(t);
     fixture.log.push(...messages(1, 20));
@@ -99,7 +99,7 @@ t.test(
   },
 );
 
-t.test("expired messages in a gap of the seqs do not delay later messages", async (t) => {
+t.test("expired messages in a seq gap do not delay later messages", async (t) => {
   const fixture = await start(t);
   fixture.log.push(message(4));
   for (const seq of [1, 7]) fixture.socket.push(live(message(seq)));
@@ -108,7 +108,7 @@ t.test("expired messages in a gap of the seqs do not delay later messages", asyn
 });
 
 t.test(
-  "a gap of the seqs is skipped if the request for its messages is refused permanently, and the request is repeated if it is refused temporarily",
+  "a seq gap is skipped if the request for its messages is refused permanently, and the request is repeated if it is refused temporarily",
   async (t) => {
     const skipped = await start(t, {}, ["not_in_channel"]);
     for (const seq of [1, 3]) skipped.socket.push(live(message(seq)));

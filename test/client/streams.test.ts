@@ -127,7 +127,7 @@ t.test("custom events are emitted unchanged", async (t) => {
   t.equal(client.status, "online");
 });
 
-t.test("a late viewer receives the text so far, then the rest", async (t) => {
+t.test("a late viewer receives the text so far, then the text of later events", async (t) => {
   const fixture = await start(t);
   fixture.socket.push(snapshot(4));
   const stream = await firstStream(fixture);
@@ -226,7 +226,7 @@ t.test(
 );
 
 t.test(
-  "reading an unknown or forbidden stream rejects with the reason, and a second call of client.stream asks the server again",
+  "reading an unknown or forbidden stream rejects with the reason, and a second call to client.stream asks the server again",
   async (t) => {
     for (const code of ["stream_unknown", "not_in_channel"] as const) {
       const { client } = await start(t, () => code);

@@ -261,7 +261,7 @@ t.test("a problem with a manager account is reported with the account's index", 
 });
 
 t.test(
-  "the error for a file that this process has no permission to read names the user who needs the permission",
+  "if the process has no permission to read a file, the error names the user who needs the permission",
   async (t) => {
     const readFile = () => {
       throw Object.assign(new Error("EACCES: permission denied, open 'f'"), { code: "EACCES" });

@@ -8,7 +8,7 @@ import { t } from "../support/suite.ts";
 const ports = { apiPort: 4001, clientPort: 4002 };
 
 t.test(
-  "the start banner shows the actual ports of the listeners and who may use them",
+  "the start banner shows the actual port of each listener and the credential that it requires",
   async (t) => {
     const text = startSummary(loadConfig(), ports, "1.2.3");
     t.match(text, /http:\/\/127\.0\.0\.1:4001 .*no credential/);

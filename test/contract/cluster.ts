@@ -10,7 +10,9 @@ import { type NodeDriver, uniqueUid } from "./cluster-fixture.ts";
 export function clusterContract(t: Test, driver: NodeDriver): void {
   t.test(`${driver.name}: published events are delivered`, (t) => events(t, driver));
   t.test(`${driver.name}: the incarnations of running nodes are live`, (t) => liveness(t, driver));
-  t.test(`${driver.name}: a node responds, and may be closed twice`, (t) => lifeCycle(t, driver));
+  t.test(`${driver.name}: a node responds to a ping, and may be closed twice`, (t) =>
+    lifeCycle(t, driver),
+  );
 }
 
 async function liveness(t: Test, driver: NodeDriver): Promise<void> {

@@ -50,7 +50,7 @@ export async function history(t: Test, createFixture: FixtureFactory): Promise<v
   );
 
   t.test(
-    "joinState returns the highest seq, at most the caller's, up to which no seq was reused for another message",
+    "joinState returns the caller's seq, or the last seq before the seqs that were reused for other messages",
     async (t) => {
       const fixture = await createFixture(t);
       const ids = [0];

@@ -279,7 +279,7 @@ function storing(t: Test, createFixture: FixtureFactory): void {
   );
 
   t.test(
-    "an expired command does not count towards its sender's share and does not displace another command, even before a sweep",
+    "an expired command does not count towards its sender's share or the inbox's maximum number of copies, even before a sweep",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;

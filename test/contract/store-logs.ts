@@ -341,7 +341,7 @@ function closing(t: Test, driver: LogDriver): void {
 
 function producing(t: Test, driver: LogDriver): void {
   t.test(
-    "a producer's append is accepted, recognised as a retry or refused by its epoch and number",
+    "a producer's append is accepted, recognised as a retry or refused according to its epoch and number",
     async (t) => {
       const fixture = await driver.open(t);
       const { store } = fixture;
@@ -514,7 +514,7 @@ function limits(t: Test, driver: LogDriver): void {
 }
 
 function deleting(t: Test, driver: LogDriver): void {
-  t.test("a deleted log is missing, and its name can be used again", async (t) => {
+  t.test("a deleted log without forks is reported as missing, and its name is free", async (t) => {
     const fixture = await driver.open(t);
     const { store } = fixture;
     t.equal(await store.deleteLog(NAME), "missing");

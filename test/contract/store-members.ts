@@ -160,7 +160,7 @@ export async function members(t: Test, createFixture: FixtureFactory): Promise<v
     },
   );
 
-  t.test("`reset` does not affect channels whose ids begin with the same text", async (t) => {
+  t.test("`reset` of a channel does not affect channels whose ids start with its id", async (t) => {
     const { store } = await createFixture(t);
     await store.createChannel(group("g"), ["a"]);
     await store.createChannel(group("g1"), ["a"]);

@@ -182,7 +182,7 @@ export async function appending(t: Test, createFixture: FixtureFactory): Promise
   });
 
   t.test(
-    "an unstored message is published in the order of the calls and is not part of the history",
+    "stored and unstored messages are published in the order of the calls, and the history contains only the stored messages",
     async (t) => {
       const fixture = await createFixture(t);
       const header = { noPersist: true, redDot: false };
@@ -205,7 +205,7 @@ export async function appending(t: Test, createFixture: FixtureFactory): Promise
   );
 
   t.test(
-    "messages are stored and published even if the publisher throws an exception",
+    "even if the publisher throws an exception for each message, all messages are stored and passed to it",
     async (t) => {
       const fixture = await createFixture(t);
       fixture.onPublish = () => {

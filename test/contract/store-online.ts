@@ -100,7 +100,7 @@ export async function online(t: Test, createFixture: FixtureFactory): Promise<vo
     t.strictSame(await typesOf(store), ["user.online"]);
   });
 
-  t.test("takeOnline returns users who have left even if their check is not due", async (t) => {
+  t.test("takeOnline returns users without sessions, even if their check is not due", async (t) => {
     const { store } = await createFixture(t);
     await store.switchFeed(true);
     await store.login(sessionOf("s1"), NODE);

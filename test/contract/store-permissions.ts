@@ -127,7 +127,7 @@ const CHECKS: readonly SendCheck[] = ["check", "check_friends", "check_exempt", 
 
 export async function permissions(t: Test, createFixture: FixtureFactory): Promise<void> {
   t.test(
-    "a group message is refused if and only if `refuseGroupSend` refuses it, for every combination of facts",
+    "a group message is refused if and only if `refuseGroupSend` refuses it, whatever the flags, members and lists of the group",
     async (t) => {
       const fixture = await createFixture(t);
       const combinedFlags = combinations("ban", "disband", "sendBan");
@@ -163,7 +163,7 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
   );
 
   t.test(
-    "a personal message is refused if and only if `refusePersonSend` refuses it, for every combination of facts",
+    "a personal message is refused if and only if `refusePersonSend` refuses it, whatever the flags, members and lists of both users",
     async (t) => {
       const fixture = await createFixture(t);
       const senders = ["plain", SYSTEM_UID];
@@ -291,7 +291,7 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
   });
 
   t.test(
-    "a change to the denylist or the allowlist applies to every message sent after the change returned",
+    "a change to the denylist or the allowlist applies to every message sent after the call has returned",
     async (t) => {
       const fixture = await createFixture(t);
       const { store } = fixture;
@@ -369,7 +369,7 @@ export async function permissions(t: Test, createFixture: FixtureFactory): Promi
   });
 
   t.test(
-    "a change to flags or members applies to every message sent after the change returned",
+    "a change to flags or members applies to every message sent after the call has returned",
     async (t) => {
       const { store } = await createFixture(t);
       await store.createChannel(group("g"), ["alice"]);

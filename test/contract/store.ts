@@ -284,7 +284,7 @@ async function users(t: Test, createFixture: FixtureFactory): Promise<void> {
 }
 
 async function systemAccounts(t: Test, createFixture: FixtureFactory): Promise<void> {
-  t.test("system accounts are added and removed", async (t) => {
+  t.test("system accounts can be added and removed, and survive a restart", async (t) => {
     const fixture = await createFixture(t);
     const uids = async () => [...(await fixture.store.systemUids())].sort();
     t.same(await uids(), []);

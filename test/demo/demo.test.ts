@@ -273,7 +273,7 @@ t.test("the demo names the setting that keeps its clients from connecting", asyn
 const VICTIM = { uid: "victim", token: "t", device_flag: 1 };
 
 t.test(
-  "in protected mode, calls from a page on another port, a rebound DNS name, a frame or a form are rejected",
+  "in protected mode, calls from a page on another port, a rebound DNS name or a form are rejected, and the demo and the console cannot be framed",
   async (t) => {
     const broker = await startNode(t);
     const api = `http://127.0.0.1:${broker.apiPort}`;

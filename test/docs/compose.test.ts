@@ -271,7 +271,7 @@ async function callThrough(
 }
 
 t.test(
-  "the nodes of cluster.yaml serve clients behind its HAProxy and know the clients' addresses",
+  "behind the HAProxy of cluster.yaml, the nodes serve clients and know the clients' addresses",
   { skip: haproxy.skip },
   async (t) => {
     const cluster = await startCluster(t);

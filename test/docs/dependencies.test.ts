@@ -78,7 +78,7 @@ t.test(
 );
 
 t.test(
-  "docs/dependencies.md, the Dockerfile and the start error name the same release for Node 24",
+  "docs/dependencies.md, the Dockerfile and the start error name the same release of uWebSockets.js for Node 24",
   async (t) => {
     const text = section(PAGE, "## Node 24");
     const dockerfile = readFileSync(new URL("Dockerfile", ROOT), "utf8");

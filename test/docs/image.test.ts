@@ -102,7 +102,7 @@ t.test(
 );
 
 t.test(
-  "the Dockerfile takes the Node.js image as an argument and has commands for Alpine",
+  "the Dockerfile takes the Node.js image as an argument and supports images based on Alpine",
   async (t) => {
     const text = readPage("Dockerfile");
     const bases = [...text.matchAll(/^FROM (\S+)/gm)].map(([, base]) => base);

@@ -94,7 +94,7 @@ t.test("the commands of the README and of the tour print what the pages say", LO
   );
 
   process.kill(pid, "SIGKILL");
-  await alice.untilShown(/^The connection was lost\. Reconnecting until it is back\.$/m);
+  await alice.untilShown(/^The connection was lost\. Trying to reconnect\.$/m);
   const second = openTerminal(t, folder, ports);
   second.type(start);
   await untilReady(second);

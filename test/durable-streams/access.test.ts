@@ -292,7 +292,7 @@ t.test(
 );
 
 t.test(
-  "in protected mode, calls from web pages of this host and of allowed origins need no credential",
+  "in protected mode, calls from web pages of the API's own host and port or of allowed origins need no credential",
   async (t) => {
     const call = at(open.apiPort);
     const host = `localhost:${open.apiPort}`;
@@ -307,7 +307,7 @@ t.test(
   },
 );
 
-t.test("if client.allowedOrigins is empty, requests from other origins are refused", async (t) => {
+t.test("if client.allowedOrigins is empty, pages of other origins need a credential", async (t) => {
   const broker = await startBroker(t);
   const call = at(broker.apiPort);
   isRefused(t, await call("/v1/stream/page", put({ origin: LISTED })), 403, "forbidden");

@@ -124,7 +124,7 @@ t.test(
   },
 );
 
-t.test("a durable stream of a channel is a message, and viewers receive it live", async (t) => {
+t.test("a channel's durable stream is stored as a message, and viewers get it live", async (t) => {
   const client = await clientOf(t, "alice");
   const path = newPath();
   const no = noOf(path);
@@ -653,7 +653,7 @@ t.test(
 );
 
 t.test(
-  "viewers get a note instead of the rest of a long stream and of a long record",
+  "viewers get a note in place of a long record, and in place of the rest of a long stream",
   async (t) => {
     const client = await clientOf(t, "alice");
     const path = newPath();

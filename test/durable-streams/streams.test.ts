@@ -245,7 +245,7 @@ t.test(
   },
 );
 
-t.test("the error of a fork without a source names the header that was sent", async (t) => {
+t.test("an error names the fork header that was sent without Stream-Forked-From", async (t) => {
   for (const name of ["Stream-Fork-Offset", "Stream-Fork-Sub-Offset"]) {
     const reply = await put("/v1/stream/fork-of-nothing", "", { [name.toLowerCase()]: "1" });
     t.match(reply.json, { status: 400, error: new RegExp(`${name} needs`) });

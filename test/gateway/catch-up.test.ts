@@ -56,7 +56,7 @@ t.test(
 );
 
 t.test(
-  "a session whose user is removed from a group right after being added gets no more of the group's messages and leaves no subscription",
+  "a session whose user is removed from a group right after being added gets no more of the group's messages and keeps no subscription to the group",
   async (t) => {
     for (let seed = 0; seed < ROUNDS; seed++) {
       const random = seeded(seed);

@@ -264,7 +264,7 @@ t.test("an error reply that cannot be encoded closes only its own connection", a
 });
 
 t.test(
-  "after a failed write of the background state, the next reported state is stored even if it has not changed",
+  "after a failed write of the background state, the next reported state is written even if it equals the state before that write",
   async (t) => {
     const writes: boolean[] = [];
     const { receive } = await createFixture({
@@ -284,7 +284,7 @@ t.test(
 );
 
 t.test(
-  "a background state whose write was refused is written at the next report, even if an earlier write ends later",
+  "a background state whose write was refused is written at the next report, even if an earlier write ends after the refusal",
   async (t) => {
     const writes: boolean[] = [];
     let finish = () => {};
@@ -330,7 +330,7 @@ t.test("the work charged for a CONNECT grows with the number of the user's group
 });
 
 t.test(
-  "each request with many deliveries is processed in its own turn of the event loop",
+  "each request that causes many deliveries is processed in its own turn of the event loop",
   async (t) => {
     let cancels = 0;
     const cancel = async () => {

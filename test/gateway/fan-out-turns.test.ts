@@ -172,7 +172,7 @@ t.test("deliveries of several groups and users take turns", async (t) => {
 });
 
 t.test(
-  "if a delivery would exceed 100,000 deferred copies, all copies are sent immediately",
+  "if a delivery would raise the number of deferred copies above 100,000, all copies are sent immediately",
   async (t) => {
     const turns = fanOutTurns();
     const { session } = new World(seeded(1)).session({ uid: "u" });

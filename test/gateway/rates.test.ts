@@ -41,7 +41,7 @@ t.test("a user's work budget is refilled by time, not by a reconnect", async (t)
   t.equal(again.frame(1, pass(5300)), 0);
 });
 
-t.test("work that only the user's budget refuses is charged once to its connection", async (t) => {
+t.test("work refused only by the user's budget is charged once to the connection", async (t) => {
   const { connect, pass } = createFixture();
   connect("a").chargeUser(105);
   const other = connect("a");
@@ -61,7 +61,7 @@ t.test("the budgets of a user without sessions are kept until they are full", as
 });
 
 t.test(
-  "full budgets of users who left are removed even if users who left earlier are in debt",
+  "full budgets of users without sessions are removed, even if users whose sessions ended earlier are in debt",
   async (t) => {
     const { rates, connect, leave } = createFixture();
     for (const uid of ["a", "b"]) {

@@ -160,7 +160,7 @@ t.test(
 );
 
 t.test(
-  "if 300 messages are unacknowledged, only those of the newest 256 that stay unacknowledged are sent again",
+  "if 300 messages are unacknowledged, only the newest 256 are sent again, except those acknowledged in the meantime",
   async (t) => {
     const { world, sessions } = await members(["alice"], 200);
     const alice = sessionAt(sessions, 0);

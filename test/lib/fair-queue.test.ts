@@ -43,7 +43,7 @@ t.test("an item larger than the size passed to `take` stays in the queue", async
 });
 
 t.test(
-  "`takeSmall` returns small items before large ones, up to the work that their key may use in one turn",
+  "`takeSmall` returns small items before large ones, and for each key at most the work of one turn",
   async (t) => {
     const q = queue();
     q.push("attacker", item("large", 5000));

@@ -99,7 +99,7 @@ t.test("a cost that is charged after the work delays later uses", async (t) => {
   t.notOk(bucket.exhausted);
 });
 
-t.test("refused uses add their whole cost to the debt", async (t) => {
+t.test("a bucket is exhausted when the cost of refused uses reaches its burst", async (t) => {
   const bucket = bucketOf(10, 5);
   bucket.take(0, 5);
   bucket.take(0, 4);

@@ -162,7 +162,7 @@ function setLastPage(file: string, page: bigint): void {
 }
 
 t.test(
-  "a damaged database is refused with a one-line message after a clean or an unclean stop",
+  "a database file that is truncated or has a damaged header is refused with a one-line message after a clean or an unclean stop",
   async (t) => {
     const path = await stoppedFolder(t);
     const { size } = statSync(dataFile(path));
@@ -197,7 +197,7 @@ t.test(
   },
 );
 
-t.test("a node with a damaged page starts, reports the damage and serves other data", async (t) => {
+t.test("a node starts despite a damaged table, reports it and serves other data", async (t) => {
   const path = await stoppedFolder(t);
   const { channel } = draftOf();
   const first = await spawnBroker(t, {}, path);

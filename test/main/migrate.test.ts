@@ -129,7 +129,7 @@ t.test(
 );
 
 t.test(
-  "a node that SIGSTOP had suspended when a migration into its Redis began exits after SIGCONT",
+  "a node exits after SIGCONT if a migration into its Redis began while the node was suspended by SIGSTOP",
   async (t) => {
     const { url } = await startRedis(t);
     const from = testFolder(t);

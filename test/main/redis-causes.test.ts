@@ -378,7 +378,7 @@ t.test("a node without free file descriptors reports that the limit must be rais
   const node = spawnJindou(t, [], { env, preload: TAKE_DESCRIPTORS, prefix });
   await node.logged("The node waits for its store");
   node.child.kill("SIGUSR2");
-  const sentence = /^this process has no free file descriptor .*EMFILE.*Raise its limit/;
+  const sentence = /^no file descriptor is free .*EMFILE.*Raise the limit/;
   await node.loggedLine(({ reason }) => sentence.test(String(reason)));
   node.child.kill("SIGTERM");
   t.equal((await node.exit).code, 0);

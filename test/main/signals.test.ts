@@ -113,12 +113,12 @@ async function exitsAfterStop(t: Test, invocation: Invocation): Promise<void> {
 }
 
 t.test(
-  "a node exits with 0 on SIGTERM or SIGINT as soon as it handles signals, even during its start",
+  "once a node handles signals, it exits with 0 on SIGTERM or SIGINT, even during its start",
   (t) => exitsAfterStop(t, {}),
 );
 
 t.test(
-  "a node that runs as process 1 exits with 0 on SIGTERM or SIGINT as soon as it handles signals",
+  "once a node that runs as process 1 handles signals, it exits with 0 on SIGTERM or SIGINT",
   { skip: CANNOT_UNSHARE },
   (t) => exitsAfterStop(t, { prefix: IN_NAMESPACE }),
 );

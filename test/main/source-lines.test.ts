@@ -102,7 +102,7 @@ const UNUSED = [
 ];
 
 t.test(
-  "a node does not load the modules of the other store, the portable driver or the client",
+  "a node on uWebSockets.js does not load the modules of the unused store, the portable driver or the client",
   async (t) => {
     const redis = await startRedis(t);
     const embedded = await loadedSources(t, {});

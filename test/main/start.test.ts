@@ -98,7 +98,7 @@ t.test(
 );
 
 t.test(
-  "a node whose clients need no authentication warns if other machines can reach client.listen",
+  "if clients need no authentication and other machines can reach client.listen, a node starts only if client.allowedOrigins is set, and warns",
   async (t) => {
     const open = { JINDOU_AUTH_CLIENTS: "none", JINDOU_CLIENT_LISTEN: "0.0.0.0:0" };
     const settings = { ...(await nodeSettings(t, DRAIN_MS)), ...open };

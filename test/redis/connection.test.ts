@@ -180,7 +180,7 @@ t.test(
 );
 
 t.test(
-  "the ACL user of docs/cluster.md cannot use other keys, topics or administrative commands",
+  "the ACL user of docs/cluster.md can use neither keys and topics with another prefix nor administrative commands",
   async (t) => {
     const redis = await startRedis(t);
     await addUser(redis);

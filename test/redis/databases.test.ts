@@ -169,7 +169,7 @@ t.test("a node does not start if its Redis database cannot be selected", async (
 });
 
 t.test(
-  "a node whose Redis user may no longer select its database is not ready and rejects sends until the user may again",
+  "a node whose Redis user may no longer select its database is not ready and rejects sends until the user has that right again",
   async (t) => {
     const redis = await startRedis(t);
     const client = redis.client();

@@ -56,7 +56,7 @@ t.test(
   },
 );
 
-t.test("no source file sends a write command without the fence, except SPUBLISH", async (t) => {
+t.test("no source file sends a write command other than SPUBLISH without the fence", async (t) => {
   for (const file of filesOf(".ts")) {
     const text = readFileSync(file, "utf8");
     for (const [, command = ""] of text.matchAll(/\blink\s*\.call\(\s*"(\w+)"/g))

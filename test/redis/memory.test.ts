@@ -71,7 +71,7 @@ const CAUSES = [
   },
   {
     message:
-      "Redis cannot write to its disk; check its log, and free or repair the disk. Try again after its next successful save",
+      "Redis cannot write to its disk; check its log, and free space on the disk or repair it. Try again after the next successful save",
     refuse: (client: Redis) => breakDisk(client, true),
     accept: (client: Redis) => breakDisk(client, false),
   },

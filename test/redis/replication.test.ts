@@ -142,7 +142,7 @@ t.test(
 
 // Calls the barrier directly, because the connection must be lost between two writes of one call.
 t.test(
-  "several writes are not confirmed if a connection to a primary was lost since the first write",
+  "the writes of one call are not confirmed if the connection to the primary was lost after the first write",
   async (t) => {
     const primary = await startRedis(t, SYNC_AT_ONCE);
     await replicaOf(t, primary);

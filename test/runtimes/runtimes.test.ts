@@ -117,7 +117,7 @@ for (const [name, command] of Object.entries(RUNTIMES))
   );
 
 t.test(
-  "the SDK exchanges messages in vitest and Jest, each with jsdom and with its own environment",
+  "the SDK exchanges messages in vitest and Jest, each with the environments node and jsdom",
   LONG,
   async (t) => {
     const broker = await spawnBroker(t);

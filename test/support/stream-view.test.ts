@@ -140,7 +140,7 @@ t.test(
   },
 );
 
-t.test("merged content is applied and counted", async (t) => {
+t.test("a viewer applies and counts merged content", async (t) => {
   const merged = event(STREAM_CONTENT, "abc", {
     index: 1,
     nextIndex: 9,
@@ -151,12 +151,12 @@ t.test("merged content is applied and counted", async (t) => {
   t.same(view.problems, []);
 });
 
-t.test("a repeated event is counted and not applied", async (t) => {
+t.test("a viewer counts a repeated event and does not apply it", async (t) => {
   const view = viewAfter(start, chunk(1, 0, "a"), start, chunk(1, 0, "a"));
   t.match(view, { text: "a", nextIndex: 2, repeated: 2 });
 });
 
-t.test("a reply whose state is older than the events is ignored", async (t) => {
+t.test("a reply whose state is older than the received events is ignored", async (t) => {
   const staleState = { text: "", nextIndex: 1, notes: [] };
   const view = viewAfter(start, chunk(1, 0, "a"), reply(staleState));
   t.match(view, { text: "a", nextIndex: 2, snapshots: 0, problems: [] });

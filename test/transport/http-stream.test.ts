@@ -197,7 +197,7 @@ t.test("an error that a streamed reply throws is reported and closes the reply",
   t.same(stream.calls, ["closed"]);
 });
 
-t.test("a route can read headers in addition to the headers of the endpoint", async (t) => {
+t.test("a route can read headers in addition to those that its endpoint reads", async (t) => {
   const route = get("/own", ({ headers }) => text(JSON.stringify(headers)));
   const { call } = await serve(t, [{ ...route, headers: ["x-own"] }, get("/all", route.handle)], {
     headers: ["x-all"],

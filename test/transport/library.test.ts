@@ -49,7 +49,7 @@ t.test(
   async (t) => {
     for (const glibc of ["2.9", "2.36"]) {
       const text = whyItDoesNotLoad(MISSING, linux("24.1.0", glibc));
-      t.match(text, /Use Node 20 or 22\. Node 24 needs glibc 2\.38 or newer/);
+      t.match(text, /Use Node 20 or 22\. With Node 24, uWebSockets\.js needs glibc 2\.38 or newer/);
       t.match(text, NEWER, "the command for the newer release is included");
     }
   },
@@ -62,7 +62,7 @@ t.test(
   },
 );
 
-t.test("the load error of uWebSockets.js names what is supported if no release fits", async (t) => {
+t.test("a load error of uWebSockets.js names supported platforms if no release fits", async (t) => {
   const musl = whyItDoesNotLoad(MISSING, linux("22.1.0", undefined));
   t.match(musl, /without glibc: .* It needs a system with glibc, such as Debian or Ubuntu$/);
   const tooNew = whyItDoesNotLoad(MISSING, linux("26.0.0", "2.41"));

@@ -337,7 +337,7 @@ t.test("a client that closes its half of the connection gets no late reply", asy
 });
 
 t.test(
-  "a head larger than 16 KiB is answered with 431 and counted, whether its path, query or headers are large",
+  "a head larger than 16 KiB is answered with 431 and reported, whether its path, query or headers are large",
   async (t) => {
     const { endpoint } = socketEndpoint();
     const problems: string[] = [];

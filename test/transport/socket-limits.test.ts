@@ -418,7 +418,7 @@ t.test(
 
 // Calls the limits directly, because a test cannot connect from 65,536 addresses.
 t.test(
-  "a socket from a new address is refused while 65,536 other addresses are being counted",
+  "a socket from a new address is refused while the node counts the sockets of 65,536 other addresses",
   (t) => {
     const reasons: string[] = [];
     const limits: SocketLimits = socketLimits({

@@ -380,7 +380,7 @@ t.test("clients can be served over TLS, even after a PROXY header", { skip }, as
   t.same(errors, []);
 });
 
-t.test("the connection of a handler that throws is closed with the code 1011", async (t) => {
+t.test("a connection whose handler throws is closed with the code 1011", async (t) => {
   const { seen, clients, port } = await serve(t, {
     received() {
       throw new Error("a bug");

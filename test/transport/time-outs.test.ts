@@ -64,7 +64,7 @@ t.test(
 );
 
 t.test(
-  "a client that sends an incomplete request is disconnected",
+  "a client that stops in the middle of a request is disconnected",
   {
     buffered: true,
   },

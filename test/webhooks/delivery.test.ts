@@ -510,7 +510,7 @@ t.test("a node delivers events to its webhooks", async (t) => {
   );
 
   t.test(
-    "a channel filter selects events, and with batch.max 1 a request has the id of its event",
+    "a webhook gets only events that match its channel filter, and with batch.max 1 a request has the id of its event",
     async (t) => {
       const channels = { type: 1, prefix: "ivy" };
       const receiver = await world.webhook(t, { channels, batch: { max: 1 } });
@@ -595,7 +595,7 @@ t.test("a node delivers events to its webhooks", async (t) => {
   });
 });
 
-t.test("events arrive in order after a receiver hangs, cuts a reply or fails", async (t) => {
+t.test("events arrive in order after a receiver hangs, breaks off a reply or fails", async (t) => {
   const world = await startWorld(t, { JINDOU_WEBHOOKS_TIMEOUT_MS: "1000" });
   const cut = (response: ServerResponse) => {
     response.writeHead(200, { "content-length": "9" }).write("cut");

@@ -74,7 +74,7 @@ async function repeatedDecisions(
 }
 
 t.test(
-  `the need for a push is decided exactly once per message, even if the node is killed ${PUSH_KILLS} times`,
+  `each message to offline users gets exactly one message.unreached event, even if the node is killed ${PUSH_KILLS} times`,
   async (t) => {
     const random = new Random(PUSH_KILLS);
     const sent = new Set<number>();
@@ -98,7 +98,7 @@ const REDIS_KILLS = Math.floor(PUSH_KILLS / 10);
 const noKills = REDIS_KILLS === 0 && "JINDOU_TEST_PUSH_KILLS is below 10";
 
 t.test(
-  `whether a message needs a push is decided once despite ${REDIS_KILLS} kills of one of two nodes`,
+  `each message to offline users gets exactly one message.unreached event despite ${REDIS_KILLS} kills of either of two nodes`,
   { skip: noKills },
   async (t) => {
     const redis = await startRedis(t);

@@ -129,7 +129,7 @@ t.test("a node without webhooks checks every five seconds whether webhooks exist
   t.equal(reads, 3, "the node reads on startup, and twice in ten seconds");
 });
 
-t.test("an event wakes only the webhooks that deliver the event", async (t) => {
+t.test("an event wakes only the webhooks that are subscribed to its type", async (t) => {
   let reads = 0;
   let saves = 0;
   const { store, webhooks } = await startWebhooks(
@@ -402,7 +402,7 @@ t.test(
   },
 );
 
-t.test("a rejected feed.gap event for on-demand events does not stop other events", async (t) => {
+t.test("a rejected feed.gap about on-demand events does not block other events", async (t) => {
   const { store, webhooks, restart } = await startWebhooks(t);
   const receiver = await startReceiver(t);
   receiver.reply = ({ events }) => (events.some(({ type }) => type === "feed.gap") ? 422 : 204);
@@ -590,7 +590,7 @@ t.test(
   },
 );
 
-t.test("a webhook reads the feed only once after a restore replaced its last event", async (t) => {
+t.test("an idle webhook does not read the feed after feed.gap announced a restore", async (t) => {
   let reads = 0;
   let ticks = 0;
   const { store, webhooks, restart } = await startWebhooks(

@@ -29,7 +29,7 @@ const SUBSCRIPTIONS = "__ds";
 interface FreeTarget {
   readonly kind: "free";
   readonly name: LogName;
-  /** The percent-decoded path, which is the path that a signature covers. */
+  /** Path that a signature covers. It is decoded, except segments that contain a slash or `%`. */
   readonly path: string;
   readonly urlPath: string;
 }

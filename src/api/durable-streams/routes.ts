@@ -223,7 +223,7 @@ const signBody = Type.Object(
   },
   {
     title: "SignedUrlRequest",
-    description: "Stream that the URL gives access to, and what its bearer may do",
+    description: "Stream to which the URL gives access, and what the bearer of the URL may do",
     examples: [{ path: "/v1/stream/answers/42", access: "read", expires_in: 3600 }],
   },
 );
@@ -233,7 +233,7 @@ const FROM_UID_REQUIRED = errorReply("bad_request", {
   details: [{ path: "from_uid", message: "is required" }],
 });
 
-/** Creates the rows that sign URLs. Only the control plane has these rows. */
+/** Creates the rows of the calls that sign URLs. Only the control plane has these rows. */
 export function createSignRoutes(signedUrls: SignedUrls, clock: () => number): readonly ApiRoute[] {
   async function sign(
     { path, access, expires_in: expiresInS, from_uid: fromUid = "" }: Static<typeof signBody>,
@@ -270,7 +270,7 @@ export function createSignRoutes(signedUrls: SignedUrls, clock: () => number): r
       operation: "rotateSigningKey",
       access: ["streams:write"],
       tag: "streams",
-      summary: `Creates a new key for signed URLs. URLs that were signed earlier stay valid for at most ${DAY_S} seconds`,
+      summary: `Creates a new key for signed URLs. URLs that were signed earlier stay valid for at most ${DAY_S} seconds after this call`,
       success: { description: "The new key signs URLs from now on", body: replies.rotatedBody },
       errors: ["unavailable"],
       async handle() {

@@ -41,7 +41,7 @@ export const conversationBodies = {
         Type.Integer({
           minimum: 0,
           description:
-            "Highest `version` that the caller has. Only conversations that changed since this version are returned. 0 or absent means all conversations. A version more than a day ahead of the newest change counts as 0",
+            "Highest `version` that the caller has. Only conversations that changed since this version are returned. 0 or absent means all conversations. A version more than a day ahead of both the current time and the newest change counts as 0",
         }),
       ),
       last_msg_seqs: Type.Optional(
@@ -159,7 +159,7 @@ export const conversationBodies = {
         minimum: 0,
         maximum: Number.MAX_SAFE_INTEGER,
         description:
-          "New number of unread messages, at most the number of messages in the conversation",
+          "New number of unread messages. If the conversation has fewer messages, all of them become unread",
       }),
     },
     {

@@ -45,15 +45,12 @@ const OLDER = 0;
 const loginUid = Type.Optional(
   Type.String({
     pattern: OPTIONAL_ID_PATTERN,
-    description: "User whose conversation is read; required for a personal channel",
+    description: "User whose conversation with channel_id is read; required if channel_id is a uid",
   }),
 );
 const seq = (description: string) => Type.Integer({ minimum: 0, maximum: MAX_SEQ, description });
 
-/**
- * Schema of ids. Impossible ids, such as ids from a different server, are accepted but match no
- * message.
- */
+/** Schema of an id or a sequence number. Impossible values are accepted but match no message. */
 export const digits = (description: string) =>
   Type.Unsafe<number | string>({ type: ["number", "string"], description });
 

@@ -32,7 +32,7 @@ export const protocolOptions = Type.Object(
           default: "",
           unit: "host:port",
           description:
-            "Address on which clients that speak WKProto over TCP without WebSocket are accepted, such as WuKongIM's SDKs for Android, iOS and Flutter (`0.0.0.0:5100` is their usual port). Port 0 selects a free port. An empty value means that there is no such listener.",
+            "Address of the listener for clients that speak WKProto over TCP without WebSocket, such as WuKongIM's SDKs for Android, iOS and Flutter (`0.0.0.0:5100` is their usual port). Port 0 selects a free port. An empty value means that there is no such listener.",
         }),
         tls: tlsOptions,
         trustedProxies: Type.Array(Type.String({ minLength: 1 }), {

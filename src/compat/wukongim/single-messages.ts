@@ -32,7 +32,7 @@ export const singleMessageQueries = {
     channel_id: Type.String({
       pattern: STORED_ID_PATTERN,
       description:
-        "Channel id. For a personal channel, both uids joined by @, or the uid of the other user if login_uid is set",
+        "Channel id. For a personal channel, either the uid of the other user, together with login_uid, or both uids joined by @",
     }),
     client_msg_no: Type.String({
       pattern: LABEL_PATTERN,

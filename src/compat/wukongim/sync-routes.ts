@@ -122,7 +122,8 @@ function messageRoutes(
       ...common,
       path: "/messages",
       operation: "findMessages",
-      summary: "Returns single messages of a channel",
+      summary:
+        "Returns the messages of a channel that have the given sequence numbers, ids or client_msg_nos",
       body: syncBodies.find,
       longIntegers: "message_ids",
       success: page,

@@ -110,13 +110,13 @@ const syncedMessage = Type.Object(
 export const syncedPageBody = Type.Object(
   {
     start_message_seq: count(
-      "start_message_seq of the request. In the reply to /messages, sequence number of the first message, or 0",
+      "start_message_seq of the request. In the reply to /messages, sequence number of the first message, or 0 if there is none",
     ),
     end_message_seq: count(
-      "end_message_seq of the request. In the reply to /messages, sequence number of the last message, or 0",
+      "end_message_seq of the request. In the reply to /messages, sequence number of the last message, or 0 if there is none",
     ),
     more: flag(
-      "1: there are more messages in this direction. In the reply to /messages, 1: further messages did not fit",
+      "1: there are more messages in the direction of the read. In the reply to /messages, 1: further messages did not fit into the reply",
     ),
     messages: Type.Array(syncedMessage, { description: "Messages in ascending order" }),
   },

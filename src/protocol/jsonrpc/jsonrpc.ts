@@ -41,8 +41,8 @@ import type { ErrorNumber, Method, RequestFacts, View } from "./view.ts";
 const SUBPROTOCOL = "jindou.jsonrpc.v1";
 
 /**
- * Maximum number of values in a request. A list of uids or seqs has at most 1000 values, but a
- * payload that is an object may have more.
+ * Maximum number of values in a request or batch. A list of uids or seqs has at most 1000 values,
+ * but a payload that is an object may have more.
  */
 const MAX_VALUES = 20_000;
 const TOO_MANY_VALUES = `A request or batch must have at most ${MAX_VALUES} values`;
@@ -140,7 +140,7 @@ class JsonRpcCodec implements Codec {
     admit: Admit,
   ): Generator<Operation | FrameError, void> {
     const items = itemsOf(bytes);
-    // All values are charged to the first request, because the whole batch is parsed.
+    // All values are charged to the first request, because the whole batch is parsed at once.
     const isAdmitted = admit(items[0]?.length ?? 0, values);
     if (isAdmitted && values > MAX_VALUES)
       return yield this.#malformed(RPC_CODES.invalidRequest, TOO_MANY_VALUES);

@@ -39,7 +39,7 @@ export interface View {
   remember(operation: Operation, params: Params): unknown;
   /** Returns true if the error is reported in a result, false if it is in an error response. */
   isResult(code: ErrorCode, method: string): boolean;
-  /** Returns the `result` of a response, or `undefined` if the form has no such response. */
+  /** Returns the `result` of a response, or `undefined` if the form has no response for `reply`. */
   result(reply: Reply, request: RequestFacts): object | undefined;
   encode(push: Push): Frames;
 }

@@ -108,7 +108,7 @@ function maxBytes(field: Field): number {
 
 function write(writer: FrameWriter, field: Field): void {
   if (typeof field === "string") {
-    // UTF-8 would replace a lone surrogate, so that two different names could become equal.
+    // The UTF-8 encoder would replace a lone surrogate, so two different names could become equal.
     if (!isWellFormed(field)) throw new RangeError("A string has a lone surrogate");
     writer.text(field);
   } else if (typeof field === "number") writer.uint(field);

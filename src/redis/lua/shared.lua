@@ -12,7 +12,7 @@ local function int(n) return string.format('%d', n) end
 
 -- Lets the rest of a script write even if Redis is full. A full Redis rejects writes of a script
 -- only until the script has called a write command that needs no memory, such as UNLINK. `key` is
--- any key of the script. Used before writes that end, continue or remove something.
+-- any key of the script. Used before writes that remove data, or that end or continue a session.
 local function write_when_full(key) redis.call('UNLINK', key .. ':none') end
 
 local function message_ms(id) return EPOCH + math.floor(id / 4096) end

@@ -129,8 +129,8 @@ export interface EmbeddedOptions {
 export type OpenStore = Awaited<ReturnType<typeof openOwned>>;
 
 /**
- * Time between checkpoints. A longer interval makes a restart after a crash slower. A shorter
- * interval stores fewer messages per row.
+ * Time between checkpoints. A longer interval makes a restart after a crash slower. With a shorter
+ * interval, a row contains fewer messages.
  */
 const CHECKPOINT_MS = 1000;
 /** Fraction of the memory limits of logs and streams at which checkpoints become more frequent. */

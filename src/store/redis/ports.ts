@@ -50,7 +50,7 @@
 //                            joined
 //   positions       HASH     uid: `<readSeq> <deletedSeq> <head    if the user changed the
 //                            seq at the change> <change time>`     conversation, or if imported
-//   acknowledged    SET      one per seq: uids that acknowledged   for `push.afterMs` and 60 s
+//   acknowledged    SET      one per seq: uids that acknowledged   for `push.afterMs` plus 60 s
 //                            the message                           after a uid was added
 //   openStreams     ZSET     clientMsgNo of each active stream,    if streams are active
 //                            scored 0 if POST /event started it,
@@ -77,7 +77,8 @@
 //     h             bytes    facts about the command (`headOf`)    always
 //     r             bytes    record of the command                 always
 //     u             bytes    recipients that may lack their copy   always
-//   feed            HASH                                           if the event feed was switched
+//   feed            HASH                                           if the event feed was ever
+//                                                                  turned on or off
 //     number        integer  number of the newest event            if the feed is on
 //     stopped       integer  number of the newest event            if the feed is off
 //     id            integer  id of the newest event                if there was an event
@@ -149,8 +150,8 @@
 //   inboxOrder      ZSET     <length of the uid>:<uid>:<inboxSeq   if users sent copies; lacks only
 //                            with 15 digits>, all scored 0; the    backend copies that are older
 //                            uid is empty for a backend            than all copies from users
-//   inboxListed     STRING   time; the score of the user in        on a Redis Cluster, if the user
-//                            `inboxDue` is not higher               is in `inboxDue`
+//   inboxListed     STRING   time: upper bound of the user's       on a Redis Cluster, if the user
+//                            score in `inboxDue`                   is in `inboxDue`
 //   inboxIds        ZSET     messageId, scored by the time when    for an hour after a copy was put
 //                            a pending copy was put into the inbox
 //   topic                    publish/subscribe channel of the      no key
@@ -163,7 +164,8 @@
 //   key or field    type     content                               present
 //   messageIds      STRING   newest message id                     on a single server
 //   format          STRING   see `redis/format.ts`                 always
-//   feed            STRING   format, and `on` or `off`             if the event feed was switched
+//   feed            STRING   format, and `on` or `off`             if the event feed was ever
+//                                                                  turned on or off
 //   eventReaders    HASH     kind: time until which readers want   if a reader ever wanted any
 //                            on-demand events of this kind
 //   onlineTurn      STRING                                         while a node looks for users who

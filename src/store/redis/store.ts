@@ -1,5 +1,5 @@
-// The Redis driver of the `Store` port: any number of nodes share one Redis, and scripts inside
-// Redis make the decisions.
+// The Redis driver of the `Store` port. Any number of nodes share one Redis, and scripts inside
+// Redis check and apply most changes.
 
 import { NO_DEMAND } from "../../broker/event-demand-ports.ts";
 import type { LogStore } from "../../broker/log-ports.ts";

@@ -1,7 +1,7 @@
-// Combines operations into a few calls. A call takes up to `MAX_OPERATIONS` operations for one
-// server (on a Redis Cluster: for one bucket) that were queued in the same turn of the event loop,
-// or while earlier calls were in flight. An operation must never overtake an earlier operation with
-// the same `order`, even if a call fails.
+// Combines operations into a few calls. A call takes up to `MAX_OPERATIONS` operations that were
+// queued in the same turn of the event loop, or while earlier calls were in flight. All of them are
+// for one server (on a Redis Cluster: for one bucket). An operation must never overtake an earlier
+// operation with the same `order`, even if a call fails.
 
 import { BrokerError } from "../../broker/errors.ts";
 import type { RedisLink } from "../../redis/link.ts";

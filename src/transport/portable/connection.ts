@@ -120,8 +120,8 @@ export class PortableConnection implements DriverConnection, ResponseOwner {
   }
 
   /**
-   * Refuses the received bytes as a request: sends the reply and closes the connection. If the
-   * bytes belong to the body of a request whose reply was already sent, sends no second reply.
+   * Refuses the request that the peer is sending: sends the reply and closes the connection. If the
+   * received bytes belong to a request whose reply was already sent, sends no second reply.
    */
   refuse(reply: () => HeadRefusal): void {
     const { stream } = this;

@@ -99,7 +99,7 @@ export class TcpSocket implements DriverSocket<SocketData>, Subscriber, TurnEndT
     this.#context.topics.publish(topic, { data, isBinary }, this);
   }
 
-  /** Writes the queued frames and closes the connection. The code and the message are not sent. */
+  /** Writes the queued frames and closes the connection. The peer does not receive `code`. */
   end(code: number): void {
     if (this.#isClosed) return;
     this.#context.topics.flush(this);

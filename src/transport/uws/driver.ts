@@ -49,8 +49,8 @@ const EXCLUSIVE_PORT = 1;
 const HEAD_VARIABLE = "UWS_HTTP_MAX_HEADERS_SIZE";
 /**
  * The library's limit on the size of a request head, as a multiple of the driver's limit. If a head
- * exceeds the library's limit, the library itself replies in HTML, and the reply is not counted. If
- * a head exceeds only the driver's limit, the transport refuses the request.
+ * exceeds the library's limit, the library itself replies in HTML, and no metric counts the reply.
+ * If a head exceeds only the driver's limit, the transport refuses the request.
  */
 const LIBRARY_LIMIT = 5 / 4;
 

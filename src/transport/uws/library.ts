@@ -51,5 +51,5 @@ function remedy(machine: Machine): string {
   if (fits && NEWER_NODES.includes(major)) return `In Jindou's folder, run: ${NEWER}`;
   if (PINNED_NODES.includes(major)) return `In Jindou's folder, run: ${PINNED}`;
   if (fits) return "Use Node 20, 22 or 24";
-  return `Use Node 20 or 22. Node 24 needs glibc ${NEWER_GLIBC} or newer, as in Debian 13 and Ubuntu 24.04; there, run: ${NEWER}`;
+  return `Use Node 20 or 22. With Node 24, uWebSockets.js needs glibc ${NEWER_GLIBC} or newer, as in Debian 13 and Ubuntu 24.04. On such a system, run: ${NEWER}`;
 }

@@ -68,7 +68,7 @@ t.test(
   },
 );
 
-t.test("a catch-up delivers all messages of a channel that has more than one page", async (t) => {
+t.test("a catch-up delivers all messages even if they fill more than one page", async (t) => {
   const log = new ChannelLog("group");
   const { sequencer, seqs, catchUpQueue } = createFixture(t, log);
   sequencer.begin(0, 0);

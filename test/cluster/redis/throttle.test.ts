@@ -73,7 +73,7 @@ t.test("a throttle on Redis counts the failed logins of all nodes together", asy
   });
 
   t.test(
-    "calls of the throttle are rejected with `unavailable` after its link to Redis was closed",
+    "calls to the throttle are rejected with `unavailable` after its link to Redis was closed",
     async (t) => {
       const { link, throttle } = await node(t);
       await link.close();

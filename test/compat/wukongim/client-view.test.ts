@@ -55,7 +55,7 @@ t.test("the events of an ended stream include its end, whatever its final state"
 });
 
 t.test(
-  "a stream started by a message with is_stream is shown in the form of /message/event, even if its text is merged and its end has no id",
+  "a stream started by a message with is_stream is delivered in the format of /message/event, even if its text is merged and its end has no id",
   async (t) => {
     const begun = { ...SNAPSHOT, startId: MESSAGE_START_ID };
     const shown = (snapshot: StreamSnapshot, from: number) =>
@@ -90,7 +90,7 @@ t.test(
 );
 
 t.test(
-  "a node whose id is a number has this number, and a node with another id has a fixed number below 2^31",
+  "in WuKongIM's protocols, a node id of 1 to 9 digits stays unchanged, and any other node id becomes a fixed number below 2^31",
   async (t) => {
     t.equal(nodeNumber("1001"), 1001);
     t.equal(nodeNumber("fe0adeb1"), nodeNumber("fe0adeb1"));

@@ -169,7 +169,7 @@ t.test(
 );
 
 t.test(
-  "/conversation/sync ends a page before its `recents` exceed 8 MiB in total, and a page with a number lists the remaining conversations without messages",
+  "/conversation/sync ends a page before its `recents` exceed 8 MiB in total, and a page requested by number lists the remaining conversations without messages",
   async (t) => {
     const api = await startApi();
     api.conversations = ["a", "b", "c"].map((id, at) => {

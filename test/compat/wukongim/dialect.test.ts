@@ -115,7 +115,7 @@ t.test(
 );
 
 t.test(
-  "in the wukongim dialect, unknown paths, wrong methods, too large bodies, wrong content types and outages are answered with 404, 405, 413, 415 and 503, and a response with 401 has no body",
+  "in the wukongim dialect, unknown paths, wrong methods, oversized bodies, wrong content types and outages are answered with 404, 405, 413, 415 and 503, and a response with 401 has no body",
   async (t) => {
     t.match(await rejection("unavailable", "POST /message/send", { body: SEND }), [
       503,
@@ -150,7 +150,7 @@ t.test(
 );
 
 t.test(
-  "/message/event and /message/eventsync exist in the wukongim dialect only, and need permissions",
+  "/message/event and /message/eventsync exist in the wukongim dialect only, and reject callers without permission",
   async (t) => {
     const event = { ...GROUP, client_msg_no: "s", event_id: "e", event_type: "stream.close" };
     const calls = ["/message/event", "/message/eventsync"];
@@ -357,7 +357,7 @@ function channelsOf(methods: Partial<Channels>): Channels {
 }
 
 t.test(
-  "in the wukongim dialect, adding uids to a list of an unknown channel creates the channel, and removing uids succeeds",
+  "in the wukongim dialect, adding uids to a list of an unknown channel creates the channel, and removing uids succeeds without creating it",
   async (t) => {
     const calls: string[] = [];
     let exists = false;

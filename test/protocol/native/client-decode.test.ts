@@ -21,7 +21,7 @@ t.test("an unknown stream state from a newer server is read as `interrupted`", a
 });
 
 t.test(
-  "an unknown kind of conversation change is read as `read`, with the conversation's new state",
+  "a conversation change of an unknown kind is decoded as a `read` change with the conversation's new state",
   async (t) => {
     const frame = [85, 0, 9, 2, "team", 3, 2, 1, 0, 7, null];
     t.match(decoded(frame), { change: "read", conversation: { unread: 1 } });

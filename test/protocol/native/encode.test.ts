@@ -133,7 +133,7 @@ t.test(
   },
 );
 
-t.test("a frame larger than its announced size throws a RangeError", async (t) => {
+t.test("encoding a frame larger than its announced size throws a RangeError", async (t) => {
   const writer = new FrameWriter();
   writer.begin(5000);
   for (let i = 0; i < 5000; i++) writer.nil();

@@ -125,7 +125,7 @@ for (const durability of ["process", "disk"] as const)
   );
 
 t.test(
-  "with durability disk, every message is refused after a failed fsync, even if the message would not be stored",
+  "with durability disk, every message is refused after a failed fsync, even a message with noPersist",
   async (t) => {
     const { fail, files } = brittleFiles();
     const store = await openStore(t, testFolder(t), {

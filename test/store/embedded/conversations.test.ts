@@ -150,7 +150,7 @@ t.test("each personal channel is listed once, whether or not it is in the databa
 });
 
 t.test(
-  "a conversation list reports the earliest time of messages that it may lack because they are not on the disk yet",
+  "if a conversation list lacks a message that is not on the disk yet, the list reports a time no later than the message",
   async (t) => {
     const time = { nowMs: Date.UTC(2026, 0, 1) };
     let release: (() => void) | undefined;

@@ -52,7 +52,7 @@ async function damageInbox(path: string, uid: string): Promise<void> {
 }
 
 t.test(
-  "a command inbox over its limit loses its oldest commands, and the lost copies are counted",
+  "a command inbox over its limit loses its oldest commands, and the store counts the lost copies",
   async (t) => {
     const { store, reopen } = await setUp(t, { maxInbox: 5 });
     for (let i = 0; i < 4; i++) await store.appendCommand(commandOf());

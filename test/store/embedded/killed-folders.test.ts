@@ -16,7 +16,7 @@ const MAX_COMMITS = 80;
 const LANES = 2;
 
 t.test(
-  `${FOLDERS} folders of processes that were killed at random commits can be opened`,
+  `a data folder can be opened after each of ${FOLDERS} kills of a process at a random commit`,
   { timeout: 1_100_000 },
   async (t) => {
     const checks: number[] = [];

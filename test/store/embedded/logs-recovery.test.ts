@@ -86,7 +86,7 @@ async function assertContinues(t: Test, store: EmbeddedStore): Promise<void> {
 }
 
 t.test(
-  "a WAL replay restores the same logs, regardless of the contents of the database",
+  "a WAL replay restores the same logs, however many changes are already in the database",
   async (t) => {
     for (const stored of sample([...CHANGES.keys(), CHANGES.length])) {
       const path = testFolder(t);

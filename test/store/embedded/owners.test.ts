@@ -43,7 +43,7 @@ const POINTS = [
 t.jobs = POINTS.length + 1; // most of the time is spent waiting
 for (const { name, order, durability } of POINTS)
   t.test(
-    `an owner of a data folder that was paused while another process acquired the folder answers no call and exits (paused ${name})`,
+    `a data folder's owner that was paused while another process acquired the folder answers no call and exits (paused ${name})`,
     async (t) => {
       const path = testFolder(t);
       const first = startChild(t, [path, "obey", durability], inNamespace);

@@ -50,7 +50,7 @@ t.test("logins in the same millisecond get increasing order numbers", async (t) 
   t.ok(first < second && second < third, `the orders of the logins increase: ${orders}`);
 });
 
-t.test("users who left before the clock was set back go offline after a new delay", async (t) => {
+t.test("a clock that is set back restarts the offline delay of users who left", async (t) => {
   const time = { nowMs: 10_000_000 };
   const { store } = await startSingleNode(t, { clock: () => time.nowMs });
   await store.switchFeed(true);

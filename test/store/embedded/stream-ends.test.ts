@@ -5,7 +5,7 @@ import { StreamEnds } from "../../../src/store/embedded/steps/stream-ends.ts";
 import { t } from "../../support/suite.ts";
 
 t.test(
-  "the database is read only once for the ended streams of a channel or user that has none",
+  "a channel or user without ended streams is looked up in the database only once",
   async (t) => {
     let reads = 0;
     const ended = channelKey({ id: "g3", type: GROUP_CHANNEL }, "");

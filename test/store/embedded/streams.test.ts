@@ -109,7 +109,7 @@ t.test("a stream that has exactly reached its size limit can end without data", 
 });
 
 t.test(
-  "starts and content above the memory limit of all streams are refused with `overloaded`, but ends are accepted and free memory",
+  "stream starts and content that exceed the memory limit for all streams are refused with `overloaded`, but ends are accepted and free memory",
   async (t) => {
     const store = await openStore(t, testFolder(t), {
       maxActiveStreamBytes: 20_000,

@@ -143,7 +143,7 @@ t.test(
 );
 
 t.test(
-  "a channel is swept when its newest seq passes a multiple of `maxChannelMessages` / 10, and again after a failed sweep",
+  "a channel above a `maxChannelMessages` of 100 is swept when its newest seq reaches or passes a multiple of 10, and again after a failed sweep",
   async (t) => {
     const { fail, databaseWrites } = brittleDatabase();
     const over = { maxChannelMessages: 100, databaseWrites };

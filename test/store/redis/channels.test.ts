@@ -344,7 +344,7 @@ async function replacedLists(t: Test, server: RedisServer): Promise<void> {
   );
 
   t.test(
-    "the next addition of members completes an interrupted cleanup, whose list expires after a day",
+    "the next addition of members completes an interrupted cleanup, and the replaced member list expires after a day",
     async (t) => {
       const { store, link, keys } = await startControl(t, server.url);
       const replaced = keys.channel("replaced", "2:g");

@@ -134,7 +134,7 @@ t.test("a user whom a node is logging in stays in the list of online users to ch
 });
 
 t.test(
-  "the expiry event of a retried command is in the feed, even if the first attempt did not list the inbox as one to check",
+  "the expiry event of a retried command is in the feed, even if the first attempt could not add the inbox to the list of inboxes to check",
   async (t) => {
     const { store, link, time } = await openStore(t, url);
     await store.switchFeed(true);

@@ -36,10 +36,10 @@ async function openAtTime(t: Test, url: string, over: Partial<ConversationOption
 
 t.test("conversations work on a single Redis server", async (t) => {
   const server = await startRedis(t, LOG_ALL);
-  t.test("unread counts and the newest message are correct", (t) => counting(t, server.url));
+  t.test("unread counts and newest messages skip expired messages", (t) => counting(t, server.url));
   t.test("lists of conversations are complete", (t) => lists(t, server.url));
   t.test(
-    "a page of conversations costs at most two Redis commands per further group of the user",
+    "a page of conversations costs at most two Redis commands per group that is not on the page",
     (t) => costs(t, server),
   );
   t.test(

@@ -31,7 +31,7 @@ t.test("a read of 1,500 messages is complete in both directions", async (t) => {
   t.same(await read({ ...inner, reverse: true }), [upTo(1300).slice(10).reverse(), false]);
 });
 
-t.test("a read of large messages returns every message up to `maxBytes`", async (t) => {
+t.test("a read of large messages returns those that fit in `maxBytes`, at least one", async (t) => {
   const node = await openStore(t, server.url);
   const payload = new Uint8Array(60_000);
   await send(node, 50, { payload });
@@ -101,7 +101,7 @@ t.test("messages older than the retention time are not returned", async (t) => {
 });
 
 t.test(
-  "a channel's position contains the lowest id of a delivered message that was lost",
+  "a read of a channel's position returns the lowest id of a delivered message that was lost",
   async (t) => {
     const node = await openStore(t, server.url);
     const { store } = node;
@@ -163,7 +163,7 @@ t.test(
 );
 
 t.test(
-  "the position that is read for a channel includes its active streams and the streams named in the read",
+  "a read of a channel's position returns the channel's active streams and the streams that the caller names",
   async (t) => {
     const { store } = await openStore(t, server.url);
     t.equal(await store.publicationSeqOf("2:g"), 0);
@@ -206,7 +206,7 @@ t.test(
 );
 
 t.test(
-  "a channel's position contains at most 1 MiB of streams, and only the end positions of further streams",
+  "a read of a channel's position returns at most 1 MiB of streams, and only the end positions of the other streams",
   async (t) => {
     const { store } = await openStore(t, server.url);
     const text = "é".repeat(300_000);

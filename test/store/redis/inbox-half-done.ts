@@ -193,7 +193,7 @@ export function halfDone(t: Test, start: Start): void {
   );
 
   t.test(
-    "only one node at a time sweeps a bucket of commands, and after a failure no node does so for a minute",
+    "only one node at a time sweeps a bucket of commands, and after a failure no node sweeps the bucket for a minute",
     async (t) => {
       const { prefix, repair } = await sendIncomplete(t, start);
       const nodes = await Promise.all(Array.from({ length: 4 }, () => start(t, { prefix })));

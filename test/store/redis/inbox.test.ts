@@ -76,7 +76,7 @@ function bounds(t: Test, start: Start): void {
     },
   );
 
-  t.test("an acknowledgement of an expired copy is not counted", async (t) => {
+  t.test("`acknowledgeCommands` does not count expired copies", async (t) => {
     const { inbox, time, seqs } = await start(t, { limits: { inboxTtlS: 60 } });
     await inbox.appendCommand(commandOf());
     await inbox.appendCommand(commandOf({ expireS: 1 }));
@@ -234,7 +234,7 @@ function atOnce(t: Test, start: Start): void {
   });
 
   t.test(
-    "commands of a channel keep their order while other channels use all calls in flight",
+    "commands of a channel keep their order while other channels use up redis.maxInFlight",
     async (t) => {
       const bench = await start(t, { maxInFlight: 100 });
       const crowd = Array.from({ length: 200 }, (_, i) => `user-${i}`);
@@ -340,7 +340,7 @@ t.test("inboxes work on a single Redis server", async (t) => {
   });
 
   t.test(
-    "a copy from a backend is put into a full inbox without reading the older copies of users",
+    "in a full inbox, a copy from a backend replaces the oldest backend copy without a scan of the users' copies",
     async (t) => {
       const limits = { maxInbox: 1000 };
       const { inbox, seqs } = await startInbox(t, { url, limits });

@@ -241,7 +241,7 @@ t.test("a log leaves no key after it was deleted or has expired", async (t) => {
 });
 
 t.test(
-  "65 logs of a bucket whose sweep fails do not prevent the sweep of another log, but 100 do",
+  "65 logs that cannot be swept do not prevent the sweep of another log in the same bucket, but 100 do",
   async (t) => {
     const { store, link, time } = await startLogNode(t, redis.url);
     const bucket = logBucket(free("bad0"));
@@ -302,7 +302,7 @@ t.test("a log can be read while no further writes are accepted", async (t) => {
   t.ok((await Promise.all(writes)).includes("overloaded"), "there is no room for another write");
 });
 
-t.test("a closed log takes less than 1.3 times the memory of its frames", async (t) => {
+t.test("a closed log uses less memory than 1.3 times the size of its frames", async (t) => {
   const { store, link } = await startLogNode(t, redis.url);
   await store.createLog(free("big"), draftOf());
   for (let n = 0; n < 33; n++) await store.appendLog(free("big"), appendOf(["x".repeat(4000)]));

@@ -68,7 +68,7 @@ t.test("a channel whose sweep fails does not prevent the sweep of other channels
   await t.rejects(node.store.sweep(), "the failed channel is tried again");
 });
 
-t.test("an event written during a trim of the event feed causes no removal", async (t) => {
+t.test("a trim of the event feed removes no event because of a concurrent write", async (t) => {
   const node = await openStore(t, server.url);
   const { store } = node;
   await store.switchFeed(true);
@@ -169,7 +169,7 @@ t.test("a sweep removes messages above maxChannelMessages and their expiry entri
 });
 
 t.test(
-  "a channel is swept when its newest seq reaches or passes a multiple of `maxChannelMessages` / 10, and after a day at the latest",
+  "a channel above a `maxChannelMessages` of 100 is swept when its newest seq reaches or passes a multiple of 10, and after a day at the latest",
   async (t) => {
     const limits = { maxChannelMessages: 100 };
     const node = await openStore(t, server.url, { limits });

@@ -329,7 +329,7 @@ t.test("readers of events on other servers are notified while one server is sile
 });
 
 t.test(
-  "users stored on other servers are found to be offline while one server is silent",
+  "while one server is silent, `takeOnline` returns the users on the other servers who have left",
   async (t) => {
     const { store, link } = await openStore(t, servers.url, { settings: { timeoutMs: 1000 } });
     await store.switchFeed(true);

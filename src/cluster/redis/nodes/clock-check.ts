@@ -21,9 +21,9 @@ export class ClockCheck {
   }
 
   /**
-   * Minimum number of milliseconds by which this node's clock is ahead of Redis' clock. Negative if
-   * the node's clock is behind, and 0 if Redis' time lies between the start and the end of the
-   * heartbeat.
+   * Smallest possible difference between the clocks, in milliseconds. Positive if this node's clock
+   * is ahead of Redis' clock, negative if it is behind, and 0 if Redis' time lies between the start
+   * and the end of the heartbeat.
    */
   get offsetMs(): number {
     return this.#offsetMs;

@@ -363,7 +363,7 @@ export class Registry {
     return this.#status === "closed";
   }
 
-  /** Reports an error unless it is transient. The link reports why Redis cannot be used. */
+  /** Reports an error unless it is transient: the link itself reports why Redis cannot be used. */
   #reportFailure(error: unknown): void {
     if (isTransient(error)) return;
     this.#ports.onError(error, "Could not write the heartbeat to Redis; trying again");

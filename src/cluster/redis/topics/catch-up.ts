@@ -63,9 +63,9 @@ export async function startMidway(sequencer: Sequencer, feed: CatchUpFeed): Prom
 }
 
 /**
- * Sets a new sequencer of a group to the group's current position. Earlier messages are not
- * delivered and must be read from the store, although some of them may have arrived after the
- * subscription.
+ * Sets a new sequencer of a group to the group's current position. Earlier stored messages are not
+ * delivered, even if they arrived after the subscription. The listener must read them from the
+ * store.
  */
 export function begin(sequencer: Sequencer, position: ChannelPosition): void {
   sequencer.confirmId(position.lastId);
@@ -100,7 +100,10 @@ async function positionOf(sequencer: Sequencer, feed: CatchUpFeed): Promise<Chan
   return position;
 }
 
-/** Delivers the messages after `headSeq`. Returns false if the histories have diverged. */
+/**
+ * Delivers the messages after `headSeq`. Returns false if the store's history has diverged from the
+ * delivered history.
+ */
 async function readForward(
   sequencer: Sequencer,
   feed: CatchUpFeed,

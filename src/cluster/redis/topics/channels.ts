@@ -33,7 +33,7 @@ const MAX_CLOCK_SKEW_MS = 1000;
 /** Maximum delay of a publication that was overtaken by a later publication. */
 const REORDER_WINDOW_MS = 5000;
 const LOSS_SLACK_MS = 2000;
-/** Maximum time by which a channel's time in a user's channel list may be too early. */
+/** Maximum time by which a user's channel list may date a channel's last message too early. */
 const LISTING_SLACK_MS = 60_000;
 const FAILOVER_LOSS_MS = 10_000;
 const MAX_CONCURRENT_READS = 256;
@@ -187,7 +187,7 @@ export class Channels {
       if (isTransient(error)) throw error;
       sequencers.onError(
         error,
-        "Could not read the list of a user's personal channels; messages that were missed in these channels are not delivered",
+        "Could not read the list of a user's personal channels; messages that were missed in channels that this node does not follow yet are not delivered",
       );
       return [];
     }

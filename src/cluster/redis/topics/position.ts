@@ -15,9 +15,9 @@ import type { OrderedEvent } from "../../../redis/wire.ts";
 
 const STREAM_START: StreamCursor = { index: 0, textOffset: 0 };
 /**
- * Maximum number of stream cursors in each of the two maps: about twice the number of active
- * streams that the store allows. The cursor of an ended stream is also kept until the end event
- * arrives, because without a cursor, a missed end would not be delivered.
+ * Maximum number of cursors of active streams, and of ended streams: about twice the number of
+ * active streams that the store allows. The cursor of an ended stream is also kept until the end
+ * event arrives, because without a cursor, a missed end would not be delivered.
  */
 const MAX_STREAMS = 2 * (MAX_OPEN_STREAMS + 1);
 /**

@@ -109,7 +109,7 @@ export class Publishing {
     const [first] = frames;
     if (first === undefined) return;
     this.#send(topic, frames.length === 1 ? first : batchOf(frames)).catch((error) =>
-      this.#onError(error, "Could not publish an event; other nodes do not receive it"),
+      this.#onError(error, "Could not publish events; other nodes do not receive them"),
     );
   }
 

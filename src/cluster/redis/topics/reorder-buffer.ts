@@ -1,6 +1,6 @@
 // Reorder buffer of one channel: frames that arrived too early, by publication number. All of a
-// node's buffers share one byte budget. If a new frame would exceed the budget, its buffer drops
-// all of its frames, and the channel is read from the store instead. Owns the frames.
+// node's buffers share one byte budget. If a new frame would exceed the budget, the channel's
+// buffer drops all frames, and the channel is read from the store instead. Owns the frames.
 
 import {
   kindOf,

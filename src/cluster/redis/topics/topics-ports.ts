@@ -9,7 +9,10 @@ export type OnError = (error: unknown, message: string) => void;
 export interface TopicsPorts {
   /** Link to Redis, shared with the store. Must be started before the topics. */
   readonly link: RedisLink;
-  /** Reads channels from the store, without waiting for `delivered`. Not used before `start`. */
+  /**
+   * Reads channels from the store, without waiting until earlier events are delivered. Not used
+   * before the topics are started.
+   */
   readonly feed: ChannelFeed;
   readonly nodeId: string;
   readonly clock: Clock;

@@ -104,9 +104,9 @@ export function createRedisTopics(ports: TopicsPorts): ClusterTopics {
   }
 
   /**
-   * Reports restored topics to the listener, which must read again what missed events announced,
-   * such as memberships. Group topics are left out, because their missed publications are read by
-   * the catch-up.
+   * Reports restored topics to the listener, so that it rereads the state whose changes it may have
+   * missed, such as memberships. Group topics are left out, because the catch-up reads their missed
+   * publications.
    */
   function reportRestored(topics: readonly Topic[]): void {
     for (const topic of topics) if (!topic.startsWith("g:")) deliver({ kind: "missed", topic });

@@ -131,8 +131,8 @@ class Copy {
    */
   readonly #held = new Set<CopiedChannel>();
   /**
-   * Conversations in which a user has deleted messages. WuKongIM still counts the deleted messages
-   * as unread.
+   * Conversations in which a user has deleted messages. Their unread counts are not compared,
+   * because WuKongIM still counts the deleted messages as unread.
    */
   readonly #deleted = new Set<string>();
   readonly #differences: string[] = [];

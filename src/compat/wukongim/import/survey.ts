@@ -198,7 +198,8 @@ class Surveyor {
   }
 
   /**
-   * Records a finding, unless its example was recorded before. Two listings may contain the same example.
+   * Records a finding, unless its example was recorded before. Two listings may contain the same
+   * example.
    */
   #findOnce(kind: Kind, example: string): void {
     if (this.#reported.has(example)) return;

@@ -32,7 +32,7 @@ export interface ServerKeys {
   readonly salt: string;
 }
 
-/** Returns true if the text has the form of a public key. Does not use the key. */
+/** Returns true if the text has the form of a public key. Does not detect low-order keys. */
 export function isPublicKey(base64: string): boolean {
   if (base64.length !== 44 || !BASE64.test(base64)) return false;
   return Buffer.from(base64, "base64").length === KEY_BYTES;

@@ -1,6 +1,6 @@
 // WKProto, server side, versions 1 to 5: converts the packets of WuKongIM's SDKs to operations, and
-// replies and pushes to packets. All codecs share one cache. It holds, for each version, the newest
-// RECV packet that was built for an encrypted connection.
+// converts replies and pushes to packets. All codecs share one cache. It holds, for each version,
+// the newest RECV packet that was built for an encrypted connection.
 
 import { CLOSE_REASONS, type CloseReason, mayRetry } from "../../../broker/errors.ts";
 import {
@@ -86,8 +86,8 @@ const NO_FRAMES: Frames = [];
 const BAD_KEY = "clientKey must be an X25519 public key in base64";
 
 /**
- * A ref contains the fields of a request that its reply repeats. It is 0 if the reply repeats no
- * field, or if the request gets no reply.
+ * A ref marks a CONNECT or a SEND, and contains the fields of a SEND that SENDACK repeats. It is 0
+ * for all other requests.
  *
  *   bits 0 to 31    `clientSeq` of a SEND
  *   bits 32 to 35   flags of a SEND
@@ -100,8 +100,8 @@ const FLAGS_UNIT = 2 ** 32;
 
 /**
  * Reason code for each close reason. It is sent in DISCONNECT, or in CONNACK if CONNACK has not
- * been sent yet. 0 means that neither packet is sent, because clients do not reconnect after either
- * packet. After `replaced` and `goodbye`, clients need no packet.
+ * been sent yet. 0 means that neither packet is sent: the client may reconnect, which it would not
+ * do after either packet, or it needs no packet (`replaced` and `goodbye`).
  */
 const FINAL_REASONS: Readonly<Record<CloseReason, number>> = {
   draining: 0,
@@ -143,8 +143,8 @@ interface CachedRecv {
 }
 
 /**
- * Newest RECV packet of each protocol version. All encrypted connections share this packet, so that
- * only its payload and its signature are computed for each connection.
+ * Newest RECV packet of each protocol version. All encrypted connections of a version share its
+ * packet, so that only the payload and the signature are computed for each connection.
  */
 type CachedRecvs = Map<number, CachedRecv>;
 
@@ -205,8 +205,8 @@ class WkprotoCodec implements Codec {
   }
 
   /**
-   * Refuses nothing, because a message may contain many packets. The size of each packet is limited
-   * separately.
+   * Refuses nothing, because one WebSocket message may contain many packets. The size of each
+   * packet is limited separately.
    */
   refuseLarge(): undefined {
     return undefined;
@@ -244,8 +244,8 @@ class WkprotoCodec implements Codec {
    */
   #request(packet: Packet, admit: Admit): Operation | FrameError | undefined {
     const { type, flags, body } = packet;
-    // During the login, a client sends packets only from its timers, which send the packets again
-    // later.
+    // Packets that arrive during the login are ignored. Clients send them only from timers, which
+    // send them again later.
     if (this.#status === "connecting") return undefined;
     if (type === PACKETS.connect) {
       if (this.#status !== "new") return undefined;
@@ -534,7 +534,7 @@ function sendRef(flags: number, clientSeq: number): Ref {
   return SEND_REF + flags * FLAGS_UNIT + clientSeq;
 }
 
-/** Setting bits that do not affect the layout of a packet in any version. */
+/** Bits of the `setting` field that do not affect the layout of a packet in any version. */
 const KEPT_BITS = RECEIPT_BIT | SIGNAL_BIT;
 
 function passthroughOf({ setting, topic }: SendPacket): Passthrough | undefined {

@@ -38,8 +38,8 @@ const BUSY_BYTES = 2 * 1024 * 1024;
  */
 const BUSY_SHARE = 1 / 5;
 /**
- * Delay before the next check while the memtable is empty, or `intervalMs` if that is longer. A new
- * record cuts the delay short.
+ * Minimum delay before the next check while the memtable is empty. If `intervalMs` is longer, it is
+ * used instead. A new record cuts the delay short.
  */
 const REST_MS = 1000;
 

@@ -19,7 +19,7 @@ export interface WalkProgress {
 }
 
 export interface WalkReport extends WalkProgress {
-  /** True if another process uses the folder. Not all rows were read in this case. */
+  /** True if the check ended early, because another process uses the folder. */
   readonly isInUse: boolean;
   readonly errors: readonly string[];
   readonly refusal?: string;

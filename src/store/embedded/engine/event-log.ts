@@ -36,7 +36,7 @@ interface Partition {
   pending: readonly PendingEvent[];
 }
 
-/** Events that were committed when a checkpoint began. */
+/** Events of a partition that had been committed before a checkpoint began. */
 interface PartitionFlush {
   readonly partition: number;
   readonly first: number;
@@ -148,9 +148,8 @@ export class EventLog {
 
   /**
    * Ensures that new events of each partition are numbered after its stored events. Must be called
-   * after the replay. After a power loss, the database may have events that the WAL has lost, whose
-   * numbers must not be assigned again. In this case, the database also has all events that were
-   * replayed.
+   * after the replay. After a power loss, the database may have events that the WAL has lost. Their
+   * numbers must not be assigned again. The database then also has all events that were replayed.
    */
   replayed(): void {
     for (const [at, partition] of this.#partitions.entries()) {

@@ -119,8 +119,9 @@ function* putHeads({ rows, conversationRows }: FlushPorts, { channels }: Flush):
 
 /**
  * Puts the rows of messages, the frames of logs and the events. A message and its expiry row are
- * put in one transaction, because a sweep may run before the next phase. After a failed checkpoint,
- * the next checkpoint may put the same rows again, or longer rows under the same keys.
+ * put in one transaction, because a sweep, which removes both, may run before the next phase. After
+ * a failed checkpoint, the next checkpoint may put the same rows again, or longer rows under the
+ * same keys.
  */
 function* putMessages(
   ports: FlushPorts,

@@ -1,11 +1,10 @@
 // Keeps a second process out of the data folder. The owner is recorded in a row of the database.
-// Acquiring and releasing the folder are LMDB transactions. These transactions exclude each other,
-// so only one of two competing processes gets the folder. A dead owner does not block a start. If
-// the owner and this process run in the same scope (see `Owner`), the owner's pid and start time
-// show whether the owner is alive. Otherwise, the owner counts as dead if it writes no heartbeat
-// for SILENCE_MS. A paused owner may lose the folder in this way, and must notice the loss before
-// it acknowledges a write: `assertHeld` and `assertWasHeld` check this for the WAL, `Fence` for the
-// database.
+// The folder is acquired and released in LMDB transactions, which exclude each other, so only one
+// of two competing processes gets the folder. A dead owner does not block a start. If the owner and
+// this process run in the same scope (see `Owner`), the owner's pid and start time show whether the
+// owner is alive. Otherwise, the owner counts as dead if it writes no heartbeat for SILENCE_MS. A
+// paused owner may lose the folder in this way, and must notice the loss before it acknowledges a
+// write: `assertHeld` and `assertWasHeld` check this for the WAL, `Fence` for the database.
 
 import { randomBytes } from "node:crypto";
 import { readFileSync, readlinkSync, statSync } from "node:fs";

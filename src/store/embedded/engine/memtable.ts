@@ -17,8 +17,8 @@ import {
 } from "./record.ts";
 
 /**
- * Number of channels above which channels without records are dropped. Such channels are in memory
- * only for their heads.
+ * Number of channels above which channels without records are dropped. A channel without records
+ * is in memory only for its head, which can be read from the database again.
  */
 const MAX_IDLE_CHANNELS = 100_000;
 const MAX_NEWEST = 500_000;
@@ -64,7 +64,7 @@ export interface MemtableChannel {
   uncommitted: number;
 }
 
-/** Records of a channel that were committed when the checkpoint began. */
+/** Records of a channel that had been committed before the checkpoint began. */
 export interface ChannelFlush {
   readonly channel: MemtableChannel;
   readonly head: number;

@@ -282,8 +282,8 @@ export function payloadAt(bytes: Buffer, at: number): number {
 }
 
 /**
- * Returns true if a hook replaced the payload. In that case, the hash of the payload that the
- * sender sent is stored before the payload.
+ * Returns true if a hook replaced the payload. The hash of the payload that the sender sent is then
+ * stored before the new payload.
  */
 export function hasSentHash(bytes: Buffer, at: number): boolean {
   return bytes[at] === SENT_HASH_VERSION;

@@ -152,7 +152,7 @@ function mayHaveLostData(writer: SegmentWriter, boot: string): boolean {
 
 function assertComplete(folder: string, position: StoredPosition, boot: string): void {
   const { segment, offset } = position;
-  // A clean stop stores the next segment, which does not exist yet, with offset 0.
+  // A clean stop stores the position at offset 0 of the next segment, which does not exist yet.
   if (offset === 0 || mayHaveLostData(position, boot)) return;
   const path = join(folder, segmentName(segment));
   const size = statSync(path, { throwIfNoEntry: false })?.size;

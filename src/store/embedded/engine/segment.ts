@@ -148,8 +148,8 @@ export function readFrames(
 }
 
 /**
- * Returns true if a valid frame begins at `from` or later. In that case, invalid data before the
- * frame is not an unfinished last write.
+ * Returns true if a valid frame begins at `from` or later. Invalid data before this frame is then
+ * not an unfinished last write.
  */
 export function hasFrameAfter(bytes: Buffer, from: number, salt: number): boolean {
   let at = bytes.indexOf(FRAME_MAGIC, from);

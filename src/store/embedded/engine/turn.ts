@@ -102,7 +102,7 @@ export class Turn<Call extends QueuedCall> {
   }
 
   #runTurn(): void {
-    // The end of a socket may be reported during a commit, and the report may run this task again.
+    // A socket may close during a commit, and its close handler may run this task again.
     if (this.#unsynced !== undefined || this.#isRunning) return;
     this.#isRunning = true;
     try {

@@ -35,8 +35,8 @@ interface WalOptions {
   readonly storeId: string;
   readonly owner: Pick<FolderLock, "assertHeldNow" | "assertWasHeld">;
   /**
-   * Returns true if the disk has little space (see `DiskSpace.isTight`). In that case, segments are
-   * short, so that they can be deleted sooner.
+   * Returns true if the disk has little space (see `DiskSpace.isTight`). Segments are then short,
+   * so that they can be deleted sooner.
    */
   readonly isTight?: () => boolean;
   readonly onError: (error: Error, what: string) => void;

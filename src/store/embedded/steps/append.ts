@@ -186,8 +186,8 @@ export class Appends {
   }
 
   /**
-   * Assigns a seq and an id to a call's message. If the channel's data cannot be read, only this
-   * call fails.
+   * Assigns a seq and an id to a call's message, unless the call is a retry or is refused. If the
+   * channel's data cannot be read, only this call fails.
    */
   #assign(call: PendingCall, nowMs: number): void {
     try {
@@ -201,8 +201,8 @@ export class Appends {
   }
 
   /**
-   * Resolves a retry, at once or after the commit of the first message. Returns false if the call
-   * is not a retry.
+   * Resolves a retry, at once or after the first message or command is committed. Returns false if
+   * the call is not a retry.
    */
   #answerRetryOf(call: PendingCall, nowMs: number): boolean {
     const first = this.#ports.assigner.findRepeated(call.draft, nowMs);

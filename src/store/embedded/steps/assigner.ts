@@ -75,7 +75,7 @@ type StreamMessageDraft = Pick<
 
 export class Assigner {
   readonly #ports: AssignerPorts;
-  /** Newest message of the current batch that has no record. A reservation must cover its id. */
+  /** Newest message without a record in the current batch. A reservation must cover its id. */
   #lastUnstored: Message | undefined;
 
   constructor(ports: AssignerPorts) {

@@ -1,6 +1,6 @@
 // Builds the messages of commands, stores the last command id and the dedupe entries of commands,
 // and creates the steps of the inbox queue: append a command, acknowledge copies, remove expired
-// copies. Each step adds its changes to a batch, and is then completed or failed exactly once.
+// copies. Each step adds its changes to a batch, and then completes or fails exactly once.
 
 import type { BrokerError } from "../../../broker/errors.ts";
 import {

@@ -255,7 +255,7 @@ function positionIn(stored: Stored): Position {
 }
 
 /**
- * Returns the id of the last changed position or imported message. Message ids that are assigned
+ * Returns the id of the last position change or imported message. Message ids that are assigned
  * later must be higher.
  */
 export function lastChangeId(tables: Pick<Tables, "meta">): number {

@@ -35,8 +35,8 @@ export function createEventDemand(tables: Tables): EmbeddedEventDemand {
     },
 
     noteReader(kinds, untilMs) {
-      // There is only one row, so even a full disk has room for it. With the purpose `store`, a
-      // full disk would prevent reads of the feed.
+      // There is only one row, so even a full disk has room for it. With the purpose `store`, this
+      // write would fail on a full disk, and a read of the feed fails if this write fails.
       const purpose = "reclaim";
       return transact(
         tables,

@@ -110,7 +110,7 @@ export class InboxBatch {
   readonly #inboxes = new Map<string, OpenInbox>();
   readonly #remaining = new Map<string, RemainingCopies>();
   readonly #writes: Write[] = [];
-  /** Changes of `checkTimes` that take effect when the batch is written. */
+  /** Changes to `checkTimes` that take effect when the batch is written. */
   readonly #newCheckTimes = new Map<string, number>();
   readonly #expired: ExpiredCopy[] = [];
   readonly #context: InboxBatchContext;

@@ -1,9 +1,9 @@
 // The queue of all changes to inboxes. Steps that leave the queue together are written in one
 // transaction. As a result, no step needs a lock, events are published in the order of commits, and
 // many small commands share one commit. Users take turns, and the steps of one user keep their
-// order. Large steps are decided and calls are settled in short slices of the event loop, but all
-// writes of a transaction are issued in one event-loop turn. No command may be published and no
-// call may be settled before the commit.
+// order. The changes of large steps are computed and calls are settled in short slices of the event
+// loop, but all writes of a transaction are issued in one event-loop turn. No command may be
+// published and no call may be settled before the commit.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { BrokerError } from "../../../broker/errors.ts";
@@ -109,7 +109,7 @@ export class InboxQueue {
         steps = this.#nextSteps();
       }
     } finally {
-      // `#running` is reset in the same turn that found the queue empty, so that a step that is
+      // `#running` is reset in the turn in which the queue was found empty, so that a step that is
       // added later starts a new run.
       this.#running = undefined;
     }
@@ -135,7 +135,8 @@ export class InboxQueue {
     } catch (error) {
       const [single] = steps;
       if (steps.length === 1) single?.fail(toBrokerError(error));
-      // No queued step may join, because it would be stored before the remaining steps.
+      // No queued step is added to these batches, because it would be stored before the rest of
+      // `steps`.
       else for (const step of steps) await this.#apply([step], 0);
       return;
     }

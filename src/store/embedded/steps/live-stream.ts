@@ -82,7 +82,7 @@ export class LiveStream {
   readonly log: Pick<OpenLog, "number" | "text">;
   /** Time at which the last event was assigned, on the clock of `LiveStreams.now`. */
   lastEventMs: number;
-  /** True if `LiveStreams` must store changes of the stream in a checkpoint. */
+  /** True if `LiveStreams` must store changes to the stream in a checkpoint. */
   isDirty = false;
   /** Value of `shown` when the newest checkpoint began. */
   flushing = 0;

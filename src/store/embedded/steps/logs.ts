@@ -1,6 +1,6 @@
 // Implements the log port: how an append, a close, a fork, a deletion and the passing of time
-// change a log. A call is decided when it reaches the front of the queue. Decisions also consider
-// changes that are not committed yet. Reads return only committed changes.
+// change a log. The changes of a call are computed when the call reaches the front of the queue,
+// from a state that includes uncommitted changes. Reads return only committed changes.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {

@@ -99,7 +99,7 @@ export class OnlineUsers implements OnlineStore {
     return uids;
   }
 
-  /** Continues the walk. Adds to `uids` users who have no session and no entry in `#left`. */
+  /** Continues the walk. Appends users with neither a session nor an entry in `#left` to `uids`. */
   #walkInto(uids: string[], limit: number): void {
     for (let steps = 0; this.#walk !== undefined && uids.length < limit; steps++) {
       if (steps * ROWS_PER_STEP >= limit) return;

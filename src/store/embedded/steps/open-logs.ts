@@ -115,7 +115,7 @@ function unflushedChanges(state: LogState | undefined): UnflushedChanges {
   };
 }
 
-/** The changes to a log that a checkpoint writes, with the number and size of their WAL records. */
+/** Changes that a checkpoint writes for one log, with the number and size of their WAL records. */
 interface OpenLogFlush extends LogFlush {
   readonly log: OpenLog;
   readonly records: number;
@@ -321,8 +321,8 @@ export class OpenLogs {
 
   /**
    * Returns a run of frames that begins at the offset. The run is empty at the tail. Returns
-   * `undefined` if no frame of the committed log begins or ends there. A matching check alone does
-   * not prove that a frame ends at the offset.
+   * `undefined` if no frame of the committed log begins or ends at the offset. A matching check
+   * alone does not prove that a frame ends at the offset.
    */
   #runFrom(log: OpenLog, offset: LogOffset): FrameRun | undefined {
     const { shown } = log;
@@ -485,7 +485,7 @@ export function producerState({ epoch, number, seenMs }: LogProducerChange): Pro
 
 function missingChange(number: number, version: number): BrokerError {
   return new BrokerError("internal", {
-    message: `The WAL skips changes of the log with the number ${number} before change ${version}. Restore the data folder from a backup.`,
+    message: `The WAL lacks changes to the log with the number ${number} that precede change ${version}. Restore the data folder from a backup.`,
   });
 }
 

@@ -1,6 +1,6 @@
 // The queued step of a call that changes streams or logs. When the call reaches the front of the
-// queue, it is decided, and its changes are applied in memory and written to the frame of the
-// batch. The call returns once the changes are durable.
+// queue, its changes are computed, applied in memory and written to the frame of the batch. The
+// call returns once the changes are durable.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import type { ClusterEvent } from "../../../broker/ports.ts";
@@ -16,7 +16,10 @@ interface CallChanges {
   rollBack(): void;
 }
 
-/** Decides a call, or throws a BrokerError to refuse it. Must throw before it changes anything. */
+/**
+ * Makes the changes of a call and returns its result, or throws a BrokerError to refuse the call.
+ * Must throw before it changes anything.
+ */
 type Decision<Changes, Result> = (changes: Changes) => Result;
 
 /** Returns a function that adds a call to the message queue. `bytes` is the size of the call. */

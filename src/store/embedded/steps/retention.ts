@@ -68,7 +68,7 @@ interface SweepPorts {
 /** Data of a row's messages that is needed to remove the row. */
 interface RowContent {
   readonly newestAcceptedMs: number;
-  /** Time at which the first message expires. `Infinity` if it does not expire. */
+  /** Time at which the row's first message expires. `Infinity` if this message does not expire. */
   readonly expiresAtMs: number;
   /** Ids that the messages had at their source. `undefined` for a message that was not imported. */
   readonly sourceIds: readonly (bigint | undefined)[];

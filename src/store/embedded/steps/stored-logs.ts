@@ -47,7 +47,7 @@ const MAX_ROW_BYTES = 16 * 1024;
 const MAX_INLINE_BYTES = 4096;
 const PRESENT = Buffer.from([VERSION]);
 
-/** The changes to a log that a checkpoint writes. */
+/** Changes that a checkpoint writes for one log. */
 export interface LogFlush {
   readonly number: number;
   /** Name of the log, as returned by `logNameText`. */

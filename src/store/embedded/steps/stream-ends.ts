@@ -24,7 +24,7 @@ export class StreamEnds {
   readonly #rows: Pick<StreamRows, "ends">;
   /**
    * Newest end of each scope in Unix milliseconds, or `-Infinity` if no stream of the scope has
-   * ended. The entry avoids repeated reads of a scope without ends.
+   * ended. The `-Infinity` entry avoids repeated reads of a scope without ends.
    */
   readonly #newestMs = new BoundedMap<string, number>(MAX_KEPT);
 

@@ -1,7 +1,7 @@
 // Implements the port's calls that change streams, and the state machine of streams: how an event,
 // a viewer's cancellation and the silence of a producer change a stream [spec: Streaming text
-// session; decisions: Messages and events]. A call is checked here and decided when it reaches the
-// front of the queue. Decisions are based on assigned events, committed or not.
+// session; decisions: Messages and events]. A call is checked here. Its changes are computed when
+// the call reaches the front of the queue, based on assigned events, committed or not.
 
 import { BrokerError } from "../../../broker/errors.ts";
 import {

@@ -1,5 +1,5 @@
-// Stores the settings, delivery states and parked events of webhook endpoints. Each of these texts
-// has its own row. State: the newest delivery attempts, which are not stored.
+// Stores the settings, delivery states and parked events of webhook endpoints as texts, each in its
+// own row. State: the newest delivery attempts, which are not stored.
 
 import {
   type TextChanges,
@@ -100,8 +100,8 @@ export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
           putTexts("parked", id, parked, hasLease);
           return true;
         },
-        // A save without parked events must succeed on a full disk, because old events can be
-        // removed only after the deliveries have passed them.
+        // A save without parked events stores the progress of deliveries. It must succeed on a full
+        // disk, because old events can be removed only after this progress is stored.
         parked.size === 0 ? "reclaim" : "store",
       ),
 

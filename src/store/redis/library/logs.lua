@@ -335,8 +335,8 @@ local function log_create()
   return { LOG_CREATED, released, head_fields(log) }
 end
 
--- Returns the verdict on a producer's number and the number to report, or nil if the producer may
--- append.
+-- Returns two values: the verdict on a producer's number, and the number to report. Returns nil if
+-- the producer may append.
 --   stored  epoch, last number and time of the producer, false if the producer is unknown
 local function producer_verdict(stored, epoch, number)
   if not stored then

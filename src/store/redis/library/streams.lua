@@ -1,7 +1,7 @@
 -- Operations on channels' streams. The events of a stream are the records of its message's log
 -- (`library/logs.lua`). A channel has at most one active stream that was started by `POST /event`.
--- The Durable Streams protocol can create a further stream that stays open only if the channel has
--- fewer than MAX_OPEN_STREAMS active streams of either kind.
+-- A further stream that is not closed at once can be created through the Durable Streams protocol
+-- only if the channel has fewer than MAX_OPEN_STREAMS active streams of either kind.
 --
 -- An operation names its channel by the texts of `ChannelNames.appendArgs`: the channel's key
 -- prefix, the channel key, the topic of a group ('' for a personal channel), and for each user of a

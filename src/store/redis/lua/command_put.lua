@@ -26,10 +26,10 @@ local MIN_REMEMBERED = 1000
 
 local unlisted_seq, due, has_events = -1, 0, 0
 
--- Makes the node add the inbox to `inboxDue` unless the inbox is already there with the time when
--- the copy expires, or an earlier time. `due` may be earlier than the copy's expiry, because the
--- inbox was not added for copies that were put while the feed was off, and such a copy may expire
--- before this copy.
+-- Makes the node add the inbox to `inboxDue` unless the inbox is already listed there with a time
+-- that is not later than the copy's expiry. `due` may be earlier than the copy's expiry, because
+-- the inbox was not added for copies that were put while the feed was off, and such a copy may
+-- expire before this copy.
 local function note_unlisted(inbox, seq, ends)
   if inbox.bucket ~= OUTBOX then return end
   local listed, ends_ms = redis.call('GET', inbox.listed), tonumber(ends)

@@ -12,7 +12,8 @@
 --          10  seq
 --          11  clientMsgNo
 --          12  Unix ms of its acceptance
---        The reply ends once more than MAX_INSPECTED entries were inspected for its channels.
+--        The reply ends after the channel at which more than MAX_INSPECTED entries have been
+--        inspected in total.
 local FIRST_CHANNEL = 4
 local MAX_INSPECTED = 1000
 local GROUP = 50 -- first byte of the key of a group

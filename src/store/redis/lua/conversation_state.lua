@@ -82,8 +82,8 @@ local function user_position()
   return state
 end
 
--- Returns the seqs of the unexpired messages that have a red dot, an expiry time and at least the
--- seq `from`, newest first. See MAX_EXPIRING and MAX_EXAMINED for the limits.
+-- Returns the seqs, `from` or higher, of the unexpired messages with a red dot and an expiry time,
+-- newest first. See MAX_EXPIRING and MAX_EXAMINED for the limits.
 local function expiring(from)
   local unexpired, inspected = {}, 0
   while inspected < MAX_EXAMINED do

@@ -37,7 +37,7 @@ local dedupe_ttl
 --   hash      of the payload
 --   is_first  true to write only if there is no record within the window. If such a record exists,
 --             its id, seq, publication number and hash are returned.
---   reuse     1 to replace the record of a message with a different payload instead of returning it
+--   reuse     1 to replace an existing record whose payload hash differs, instead of returning it
 local function write_dedupe(key, window, now, place, pub, hash, is_first, reuse)
   dedupe_ttl = dedupe_ttl or int(window + DEDUPE_SPACE_MS)
   local value = pub and now .. ' ' .. place .. ' ' .. pub .. '#' .. hash or now .. ' ' .. place .. '#' .. hash

@@ -1,6 +1,6 @@
--- Returns the users of some buckets whose sessions must be checked: first users whose last session
--- left at `last_leave` or earlier, then users who were last checked before `checked_before`.
--- Records the current time as the last check of the second group.
+-- Returns users whose sessions must be checked, from several buckets: first users whose last
+-- session left at `last_leave` or earlier, then users who were last checked before
+-- `checked_before`. Records the current time as the last check of the users in the second group.
 --
 -- KEYS   leaving and online of each bucket
 -- ARGV   max_users

@@ -126,10 +126,10 @@ local function write_events(channel)
   redis.call('HSET', feed, 'number', number, 'id', id)
 end
 
--- Writes the head of a channel after at least one publication number was assigned, and the events
--- of the placed messages. Adds the channel to `due` if a sweep must process it. A channel without
--- limits is added with the score +inf when its log begins, so that a sweep finds it if limits are
--- set later.
+-- Writes the head of a channel and the events of the placed messages. At least one publication
+-- number must have been assigned. Adds the channel to `due` if a sweep must process it. A channel
+-- without limits is added with the score +inf when its log begins, so that a sweep finds it if
+-- limits are set later.
 local function close_channel(channel, now, retention, max_messages)
   local seq, senders, pub_text = channel[SEQ], channel[SENDERS], int(channel[PUB])
   if not senders then

@@ -41,7 +41,7 @@ if session_id ~= '' then
 end
 for _ = 1, tonumber(group_buckets) do
   local bucket, count = KEYS[key], tonumber(ARGV[at])
-  -- Most buckets have no active stream. This check saves one call for each of their channels.
+  -- Most buckets have no active stream. For their groups, this check saves one call per group.
   local has_streams = redis.call('EXISTS', bucket .. 'activeStreams') == 1
   for n = 1, count do
     local group = ARGV[at + n]

@@ -53,7 +53,7 @@ local is_main = session.level == 1
 local newest = is_main and read_login(user, flag) or nil
 
 -- Returns the reply of a refused login. Also writes the events of the expired entries, because
--- these are removed even if the login is refused.
+-- `read_entries` removes the entries even if the login is refused.
 local function refuse(reason)
   write_user_events(user, nil, event_ids, on_demand)
   return { 'refused', reason }

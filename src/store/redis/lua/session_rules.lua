@@ -70,7 +70,7 @@ end
 -- Publishes that the user's sessions changed. `cause` is the reason for the end of a session, nil
 -- if no session ended or if only the session's connection ended. The cause is published only if no
 -- entry is left. Otherwise, a watching node that reads the state only after the last session has
--- ended would take this `cause` for the reason of that end.
+-- ended could mistake the cause of an earlier end for the cause of the last one.
 local function publish_presence(user, cause)
   if cause and redis.call('HLEN', user.sessions) > 0 then cause = nil end
   publish(user.presence, 'presence ' .. user.uid, { kind = 'presence', uid = user.uid, cause = cause })

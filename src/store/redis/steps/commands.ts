@@ -43,7 +43,8 @@ const RECIPIENT_BYTES = 100;
 const RECIPIENTS_PER_CALL = 16;
 /**
  * Maximum number of recipients in a batch, and of batches in flight. On a Redis Cluster, the limits
- * are higher, because a script has one recipient, and every command needs a batch.
+ * are higher, because each script puts only one copy, and even a command with a single recipient
+ * needs a batch.
  */
 const ONE_SERVER = { batchSize: RECIPIENTS_PER_CALL, batches: 2 };
 const CLUSTER = { batchSize: 128, batches: 16 };
@@ -73,8 +74,8 @@ export class Commands {
   readonly #channelQueues = new KeyedLock();
   #heldBytes = 0;
   /**
-   * Bytes held by each sender's commands in progress. A sender may hold no more bytes than are
-   * still free.
+   * Bytes held by each sender's commands in progress. A sender with a command in progress may hold
+   * no more bytes than are still free.
    */
   readonly #heldBytesOf = new Map<string, number>();
   readonly counts = { commands: 0, duplicates: 0, dropped: 0 };
@@ -142,8 +143,8 @@ export class Commands {
     const send = (isRefused = false) =>
       markHandled(accept(this.#ports, command, { draft, count, isRefused }));
     // On a Cluster, `accept` puts no copies into inboxes. It is therefore called immediately, even
-    // if copies of the channel's earlier commands are still in progress. A command that may be
-    // refused waits for them, because another script must first check the recipient's inbox.
+    // if copies of the channel's earlier commands are still in progress. For a command that may
+    // be refused, it is called only after these copies and after a check of the recipient's inbox.
     const asksFirst = isCluster && mayBeRefused(command);
     const early = isCluster && !asksFirst ? send() : undefined;
     return this.#channelQueues.run(key, async () => {

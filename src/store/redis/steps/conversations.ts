@@ -59,8 +59,8 @@ export function createRedisConversations(
   const { link, clock, limits, unreadable, waitForReplicas } = ports;
 
   /**
-   * Runs `conversation.lua` repeatedly, until a readable message to show is found or the channel
-   * has no such message. Returns `undefined` if the script returns null.
+   * Runs `conversation.lua` repeatedly, until it returns a message that can be decoded, or the
+   * channel has no further message to show. Returns `undefined` if the script returns null.
    */
   async function readState(
     uid: string,

@@ -247,7 +247,7 @@ export function createRedisEvents(ports: RedisStorePorts): EventStore {
 
   /**
    * Removes old events from `key`, which is one of the two streams of the partition. If `key` is
-   * `events`, also removes the on-demand events with lower numbers.
+   * `events`, also removes the on-demand events with lower numbers than the last removed event.
    */
   async function trim(
     partition: number,

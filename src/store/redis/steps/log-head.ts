@@ -86,7 +86,7 @@ function numberIn(field: Buffer | null | undefined): number | undefined {
   return field == null ? undefined : Number(field);
 }
 
-/** Encodes the fields `n` and `b` of a head. */
+/** Encodes a value of the field `n` or `b` of a head. */
 export function encodeTail({ position, check }: LogOffset, records: number): Buffer {
   const bytes = Buffer.allocUnsafe(TAIL_RECORDS_AT + 4);
   bytes.writeDoubleBE(position, TAIL_POSITION_AT);

@@ -1,4 +1,4 @@
-// Stores in Redis the data that decides which users need a push notification: read positions of
+// Stores in Redis the data for deciding which users need a push notification: read positions of
 // members, recent acknowledgements, and a cursor in the slot of each bucket. Keeps no state.
 
 import type { EventPosition } from "../../../broker/event-ports.ts";

@@ -342,7 +342,7 @@ const EXISTS = 2;
 const IS_DELETED = 3;
 const FULL = 4;
 const TAKEN = 5;
-/** Limit in a reply of `stream_create`, in addition to the verdicts of `log_append`. */
+/** Detail of FULL: too many active streams. Every other detail is a verdict of `log_append`. */
 const TOO_MANY_STREAMS = 3;
 
 function creationOf(

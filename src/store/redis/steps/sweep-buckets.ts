@@ -1,5 +1,5 @@
 // Finds the buckets that a sweep of a single server must process, so that a sweep of an idle store
-// costs one call. Processes the members of a bucket that are due.
+// costs one call. Also processes the due members of a bucket's sorted set.
 
 import { BUCKETS } from "../../../broker/log-frame.ts";
 import type { RedisLink } from "../../../redis/link.ts";

@@ -178,7 +178,7 @@ function count(
 }
 
 t.test(
-  "the oldest channels without records are evicted until the limit of channels is met, even if older channels have records",
+  "the oldest channels without records are evicted until the limit of channels is met, and channels with records are kept",
   (t) => {
     const memtable = new Memtable(() => undefined, LIMITS);
     const busy = 20;
