@@ -1,15 +1,16 @@
 // What do logs cost? Compares a stream chunk over POST /event with a stored message of the same
 // build. Compares appends, readers and memory of Durable Streams with the protocol's reference
 // server (npm @durable-streams/server, with files) and, if it is installed, with the Rust crate
-// durable-streams-server. With `--against`, compares Durable Streams only with another build.
+// durable-streams-server. With `--against`, compares Durable Streams, if the other build has them,
+// and finished streams with another build.
 
 import { execFileSync } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
 import { Agent, type ClientRequest, type IncomingMessage, request } from "node:http";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { STREAM_START } from "../src/broker/model.ts";
+import { STREAM_CONTENT, STREAM_END, STREAM_START } from "../src/broker/model.ts";
 import { findProgram, startProgram } from "./peers/program.ts";
 import { Backend } from "./support/backend.ts";
 import type { Bench, Benchmark, Row, Sample } from "./support/benchmark.ts";
@@ -26,7 +27,7 @@ import {
   sendBody,
 } from "./support/frames.ts";
 import { compileLoad, LoadClient, type ProcessSample } from "./support/load.ts";
-import { residentBytes } from "./support/proc.ts";
+import { privateBytes } from "./support/proc.ts";
 import { takeTurns } from "./support/rounds.ts";
 import { type Server, startBroker, startScript } from "./support/servers.ts";
 import { row } from "./support/stats.ts";
@@ -37,10 +38,13 @@ const PEER = fileURLToPath(new URL("./support/durable-streams-server.ts", import
 /** Script that installs the packages of the reference server if they are missing. */
 const INSTALL = fileURLToPath(new URL("../.ci/packages", import.meta.url));
 const JSON_TYPE = { "content-type": "application/json" };
+const WORDS = "a few words ";
 /** A record like those in an AI reply. */
-const RECORD = JSON.stringify({ type: "text-delta", delta: "a few words " });
+const RECORD = JSON.stringify({ type: "text-delta", delta: WORDS });
 const CHUNKS = 2000;
 const REST_MS = 1500;
+/** Time in which V8 returns the memory of a load to the system. */
+const LONG_REST_MS = 15_000;
 const RETRY_MS = 5;
 /** Settings with limits that a run of a few seconds does not reach. */
 const LARGE_STREAMS = {
@@ -52,6 +56,9 @@ const LARGE_STREAMS = {
   JINDOU_LOGS_MAX_RECORDS: "10000000",
 };
 
+/** Folder of a build that implements Durable Streams. */
+const DURABLE_STREAMS = "src/api/durable-streams";
+
 export const logs: Benchmark = {
   name: "logs",
   question: "a chunk compared with a stored message, Durable Streams with the reference server",
@@ -59,11 +66,14 @@ export const logs: Benchmark = {
 
   async run(bench) {
     const load = new LoadClient(bench.workbench, await compileLoad());
+    const [baseline] = bench.subjects;
+    const isBuild = baseline.kind === "broker";
+    const hasLogs = !isBuild || existsSync(join(baseline.directory, DURABLE_STREAMS));
     return [
       ...(await chunkRows(bench, load, undefined)),
       ...(await chunkRows(bench, load, await startRedis(bench))),
-      ...(await protocolRows(bench, load)),
-      ...(await finishedRows(bench)),
+      ...(hasLogs ? await protocolRows(bench, load) : []),
+      ...(isBuild ? await finishedStreamRows(bench) : await finishedLogRows(bench)),
     ];
   },
 };
@@ -135,20 +145,28 @@ interface LogServer {
   start(): Promise<Server>;
 }
 
+function brokerOf(
+  workbench: Bench["workbench"],
+  subject: Bench["subjects"][number],
+  settings: Readonly<Record<string, string>> = {},
+): LogServer {
+  return {
+    name: subject.name,
+    start() {
+      if (subject.kind !== "broker") throw new Error("the bench of logs needs a build to measure");
+      return startBroker(workbench, subject, undefined, settings);
+    },
+  };
+}
+
 /** Returns the servers that are compared with our build, and our build. */
 function logServers({ workbench, subjects: [baseline, build] }: Bench): {
   readonly others: readonly LogServer[];
   readonly ours: LogServer;
 } {
-  const broker = (subject: Bench["subjects"][1]): LogServer => ({
-    name: subject.name,
-    start() {
-      if (subject.kind !== "broker") throw new Error("the bench of logs needs a build to measure");
-      return startBroker(workbench, subject, undefined, LARGE_STREAMS);
-    },
-  });
-  const ours = broker(build);
-  if (baseline.kind === "broker") return { others: [broker(baseline)], ours };
+  const ours = brokerOf(workbench, build, LARGE_STREAMS);
+  if (baseline.kind === "broker")
+    return { others: [brokerOf(workbench, baseline, LARGE_STREAMS)], ours };
   const reference: LogServer = {
     name: "@durable-streams/server",
     start() {
@@ -277,10 +295,10 @@ async function joinCost(server: Server, count: number, records: number) {
   await call(server, "PUT", "late");
   for (let at = 0; at < records; at++) await call(server, "POST", "late", RECORD);
   await waitUntilIdle(server);
-  const [bytes, cpuMs] = [residentBytes(server.pid), processorMs(server.pid)];
+  const [bytes, cpuMs] = [privateBytes(server.pid), processorMs(server.pid)];
   let peak = bytes;
   const timer = setInterval(() => {
-    peak = Math.max(peak, residentBytes(server.pid));
+    peak = Math.max(peak, privateBytes(server.pid));
   }, 5);
   const readers = await openReaders(server, "late", count);
   await readers.until(records);
@@ -303,10 +321,37 @@ async function idleBytes(server: Server, count: number): Promise<Sample> {
 
 // --- Finished logs -------------------------------------------------------------------------------
 
-async function finishedRows(bench: Bench): Promise<readonly Row[]> {
-  // Fewer logs are used if the reference server is measured, because it handles fewer than a
-  // thousand durable calls per second.
-  const count = bench.plan.sessions * (bench.subjects[0].kind === "broker" ? 10 : 1);
+/** Compares two builds after many streams that were written over POST /event. */
+async function finishedStreamRows(bench: Bench): Promise<readonly Row[]> {
+  const count = bench.plan.sessions * 10;
+  const builds = bench.subjects.map((subject) => brokerOf(bench.workbench, subject));
+  const samples = await measureInTurn(bench, builds, async (server): Promise<Sample> => {
+    const backend = new Backend(server.apiPort);
+    const names = Array.from({ length: count }, (_, at) => `finished${at}`);
+    await inParallel(names, CONNECTIONS, async (clientMsgNo) => {
+      for (const type of [STREAM_START, STREAM_CONTENT, STREAM_CONTENT, STREAM_CONTENT, STREAM_END])
+        await backend.post(
+          "/event",
+          eventBody(
+            { channel: { id: `reader-${clientMsgNo}`, type: 1 }, fromUid: PRODUCER, clientMsgNo },
+            { type, data: type === STREAM_CONTENT ? WORDS : "" },
+          ),
+        );
+    });
+    backend.close();
+    await waitUntilIdle(server);
+    await pause(LONG_REST_MS);
+    return { value: privateBytes(server.pid) / 1e6 };
+  });
+  const title = `private memory of a node after ${count} finished streams of 3 chunks`;
+  const target = { kind: "slowdown", atMost: 1.3 } as const;
+  const [base = [], build = []] = samples;
+  return [row({ title, unit: "MB", target }, bench.subjects, [base, build])];
+}
+
+/** Compares the memory of finished logs with that of the servers of other vendors. */
+async function finishedLogRows(bench: Bench): Promise<readonly Row[]> {
+  const count = bench.plan.sessions; // the reference server handles fewer than 1,000 calls a second
   const { others, ours } = logServers(bench);
   const samples = await measureInTurn(bench, [...others, ours], async (server): Promise<Sample> => {
     const before = await restingBytes(server);
@@ -402,8 +447,9 @@ async function openReaders(server: Server, name: string, count: number): Promise
   };
 }
 
+/** Returns the private memory of the server when it is idle. */
 async function restingBytes(server: Server): Promise<number> {
   await waitUntilIdle(server);
   await pause(REST_MS);
-  return residentBytes(server.pid);
+  return privateBytes(server.pid);
 }

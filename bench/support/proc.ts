@@ -10,8 +10,21 @@ const CHILDREN_USER_TIME = 13;
 
 /** Returns the resident set of the process in bytes. */
 export function residentBytes(pid: number): number {
+  return statusBytes(pid, "VmRSS");
+}
+
+/**
+ * Returns the size of the resident set without the pages of files, such as those of a mapped
+ * database, which the kernel can drop at any time.
+ */
+export function privateBytes(pid: number): number {
+  return statusBytes(pid, "RssAnon");
+}
+
+/** Returns the value of a field of `/proc/<pid>/status` whose unit is kB. */
+function statusBytes(pid: number, name: string): number {
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
-  const match = /^VmRSS:\s+(\d+) kB$/m.exec(status);
+  const match = new RegExp(`^${name}:\\s+(\\d+) kB$`, "m").exec(status);
   if (match === null) throw new Error(`cannot read the memory of process ${pid} from /proc`);
   return Number(match[1]) * 1024;
 }
