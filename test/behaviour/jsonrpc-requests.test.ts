@@ -201,6 +201,7 @@ t.test(
       [{ method: "ping", params, id: 7 }, 7],
       [{ method: "ping", params, id: "middle", end: "x".repeat(1024) }, null],
       [{ method: "ping", params: { ...params, id: "inner" } }, null],
+      [{ method: "ping", params, 'no"id': 5 }, null],
     ] as const) {
       const answer = JSON.parse(await answerTo(client, JSON.stringify(request, null, 1)));
       t.match(answer, { id, error: { data: { name: "rate_limited" } } }, `id ${id}`);

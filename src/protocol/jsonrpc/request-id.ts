@@ -20,7 +20,7 @@ const MAX_SHORT_TEXT = MAX_ID_LENGTH * 6 + 2;
 const END_BYTES = 1024;
 
 /** Matches an id that is the last field of the request. No other field's text matches. */
-const LAST_ID = /"id"\s*:\s*("(?:[^"\\]|\\.)*"|[-+.\dEe]+)\s*\}\s*$/;
+const LAST_ID = /(?<!\\)"id"\s*:\s*("(?:[^"\\]|\\.)*"|[-+.\dEe]+)\s*\}\s*$/;
 
 interface RequestEnds {
   /** JSON text of the id, or `undefined` if no valid id was found. */
