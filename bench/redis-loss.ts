@@ -180,7 +180,7 @@ async function measure(workbench: Workbench, setup: RedisSetup): Promise<Loss> {
   };
 }
 
-/** Returns the ids of all messages in the personal channel with the peer. */
+/** Returns the ids of all messages in the personal channel of `ann` and `peer`. */
 async function history(port: number, peer: string): Promise<number[]> {
   const ids: number[] = [];
   for (let from = 1; ; ) {

@@ -60,7 +60,7 @@ interface Recovery {
   readonly presenceS: number;
   readonly messagesS: number;
   readonly queried: RedisUsage;
-  /** Time until the nodes send no more commands than when they are idle. */
+  /** Time until the nodes' command rate is back at its idle level. */
   readonly restS: number;
   readonly alone: RedisUsage;
   /** Number of connections that the nodes closed. */

@@ -47,7 +47,7 @@ export interface Contender {
   readonly replyStart: Uint8Array;
   /** True if a frame may contain several deliveries, each with the bytes of `replyStart`. */
   readonly isPacked?: boolean;
-  /** First bytes from the client that publishes in a fan-out over a socket. */
+  /** First bytes that the publishing client sends if a fan-out is published over a socket. */
   readonly publishOpening?: Opening;
 }
 

@@ -41,7 +41,7 @@ export class RedisWatch {
     this.#sampling = this.#sample();
   }
 
-  /** Starts a period for a server that was just started, so that all its commands are counted. */
+  /** Starts measuring a server that was just started, so that all its commands are counted. */
   static fromStart(client: Redis, pid: number): RedisWatch {
     return new RedisWatch(client, pid, new Map());
   }
@@ -127,7 +127,7 @@ async function commandsOf(client: Redis): Promise<Counts> {
 /** Commands that nodes send to Redis for sessions. Commands inside scripts are not included. */
 const CALLS: readonly string[] = ["evalsha", "ssubscribe", "sunsubscribe"];
 
-/** Returns how often the server has run a script, a subscribe or an unsubscribe so far. */
+/** Returns the number of scripts, subscribes and unsubscribes that the server has run so far. */
 export async function callsOf(url: string): Promise<number> {
   const client = new Redis(url);
   const commands = await commandsOf(client);

@@ -15,8 +15,8 @@ export function decodeExtended(value: string): string | undefined {
 }
 
 /**
- * Returns true if the text is printable ASCII without spaces at its ends, so that a plain header
- * carries it unchanged.
+ * Returns true if the text is not empty and is printable ASCII without spaces at its ends, so that
+ * a plain header carries it unchanged.
  */
 export function fitsHeader(text: string): boolean {
   return /^[!-~](?:[ -~]*[!-~])?$/.test(text);

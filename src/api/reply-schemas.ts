@@ -308,7 +308,7 @@ export const connzBody = Type.Object(
             "Close reason (docs/protocol/native.md), or one of lost (no close frame), left (the client closed the connection), origin_refused and too_many_connections (the handshake was refused)",
           ),
         ),
-        message: Type.Optional(text("Meaning of the reason in English")),
+        message: Type.Optional(text("Explanation of the reason, in English")),
         code: Type.Optional(
           count("WebSocket close code, or the HTTP status of a refused handshake"),
         ),

@@ -25,7 +25,7 @@ export interface Success {
   readonly eventStream?: string;
   /** Meaning of the status 204, for a route that also returns 200. */
   readonly nothing?: string;
-  /** Meaning of a reply with 303. Absent if the route never returns 303. */
+  /** Meaning of the status 303. Absent if the route never returns it. */
   readonly redirect?: string;
 }
 
@@ -182,7 +182,7 @@ export function withHeader(reply: RouteReply, name: string, value: string): Rout
   };
 }
 
-/** Returns true if a parameter of the row's `query` is in the path and not in the query string. */
+/** Returns true if the parameter `name` of the row's `query` is in the path, not in the query string. */
 export function isInPath(name: string, { path }: Pick<ApiRoute, "path">): boolean {
   return path.split("/").includes(`:${name}`) || (name === "path" && path.endsWith("/*"));
 }

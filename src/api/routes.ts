@@ -695,7 +695,7 @@ function systemRoutes(ports: SystemPorts): readonly ApiRoute[] {
       operation: "checkHealth",
       access: "credential",
       tag: "system",
-      summary: "Succeeds if the node is ready for work, like /readyz",
+      summary: "Succeeds if the node is ready for work, as /readyz does",
       success: { description: "The node is ready", body: replies.statusBody },
       errors: ["unavailable"],
       handle: system.health,

@@ -128,7 +128,7 @@ export const jwtOptions = Type.Object(
       maximum: 86_400,
       unit: "seconds",
       description:
-        "Additional time for which a session stays open after `exp` and `auth.jwt.clockToleranceS` if its client cannot refresh a token. Such clients use WKProto or WuKongIM's JSON-RPC.",
+        "Additional time for which a session stays open after `exp` plus `auth.jwt.clockToleranceS` if its client cannot refresh a token. Such clients use WKProto or WuKongIM's JSON-RPC.",
     }),
     deviceLevelDefault: Type.Integer({
       default: 0,

@@ -1544,7 +1544,7 @@ export type Connections = {
     readonly ended?: string | undefined;
     /** Close reason (docs/protocol/native.md), or one of lost (no close frame), left (the client closed the connection), origin_refused and too_many_connections (the handshake was refused) */
     readonly reason?: string | undefined;
-    /** Meaning of the reason in English */
+    /** Explanation of the reason, in English */
     readonly message?: string | undefined;
     /** WebSocket close code, or the HTTP status of a refused handshake */
     readonly code?: number | undefined;
@@ -1970,7 +1970,7 @@ export type Conversation = {
   readonly last_client_msg_no: string;
   /** Sequence number up to which messages were deleted from the conversation */
   readonly offset_msg_seq: number;
-  /** Sequence number up to which messages are read */
+  /** Sequence number up to which the user has read the messages */
   readonly readed_to_msg_seq: number;
   /** Time of the last change in Unix milliseconds */
   readonly version: number;
@@ -2310,7 +2310,7 @@ export interface Operations {
   checkLiveness(): Promise<Status>;
   /** Succeeds if the node is ready for work */
   checkReadiness(): Promise<Status>;
-  /** Succeeds if the node is ready for work, like /readyz */
+  /** Succeeds if the node is ready for work, as /readyz does */
   checkHealth(): Promise<Status>;
   /** Returns the identity and the current statistics of this process */
   getStatistics(): Promise<Varz>;

@@ -76,7 +76,7 @@ export const streamsOptions = Type.Object(
       maximum: 60_000,
       unit: "milliseconds",
       description:
-        "Time after which a long poll of `/v1/stream/` without new data is answered with 204. Must be shorter than the time-outs of proxies.",
+        "Time after which a long poll of `/v1/stream/` without new data is answered with 204. Must be shorter than the timeouts of proxies.",
     }),
     maxActiveBytes: Type.Integer({
       default: 268_435_456,

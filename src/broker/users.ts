@@ -112,7 +112,7 @@ export function createUsers(ports: {
       const level = device?.level ?? SECONDARY_DEVICE;
       await store.putDevice({ uid, flag, level, tokenHash: new Uint8Array() });
     }
-    // The sessions are ended before the notification, which may be slow, so that a session that
+    // The sessions are ended before the nodes are notified, which may be slow, so that a session that
     // logs in during the notification with a newer JWT, or without a token, is not ended.
     await endSessions(
       uid,

@@ -12,7 +12,7 @@ export const CLIENT_MESSAGES = {
   handler_failed: "A handler failed",
   not_delivered: "The connection was lost twice during the send",
   no_fetch: "No fetch function",
-  no_websocket: "No WebSocket: set the option webSocket",
+  no_websocket: "This platform has no WebSocket; set the option webSocket",
   queue_full: "Too many waiting calls (option maxQueued)",
   timeout: "No response in time",
   token_failed: "The token function failed",

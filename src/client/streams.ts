@@ -50,7 +50,7 @@ export class Streams {
   /** Followed streams by log path. */
   readonly #followed = new Map<string, FollowedStream>();
   /**
-   * Log paths of the streams that ended last. The reply to an earlier read may arrive after the end
+   * Log paths of the streams that ended most recently. The reply to an earlier read may arrive after the end
    * and still show such a stream as active.
    */
   readonly #ends = new BoundedMap<string, true>(MAX_ENDS);

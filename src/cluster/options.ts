@@ -15,7 +15,7 @@ export const clusterOptions = Type.Object(
     acceptNewTimings: Type.Boolean({
       default: false,
       description:
-        "Whether this node may start even if a live node has a different value of cluster.deadAfterMs, redis.timeoutMs or store.dedupeWindowS. Until all nodes have the same value, every node uses the largest one. Set this option to true while you change one of those settings node by node.",
+        "Whether this node may start even if a live node has a different value for cluster.deadAfterMs, redis.timeoutMs or store.dedupeWindowS. Until all nodes have the same value, every node uses the largest one. Set this option to true while you change one of those settings node by node.",
     }),
     clientAddress: Type.String({
       default: "",

@@ -71,7 +71,7 @@ interface LivePorts extends InboxPorts {
 interface Opening {
   readonly session: Session;
   readonly connect: Greeting;
-  /** Size of the CONNECT's frame. */
+  /** Size of the CONNECT frame. */
   readonly bytes: number;
   /** Work budget of the connection. */
   readonly rate: ConnectionRate;

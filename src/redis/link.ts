@@ -286,7 +286,7 @@ export class RedisLink {
     void this.#watch();
   }
 
-  /** Rejects new calls and waits for the calls in flight. Safe to call twice. */
+  /** Rejects new calls and waits for the calls in flight. May be called again after it resolved. */
   async close(): Promise<void> {
     const wasOpen = this.#status === "up" || this.#status === "down";
     this.#status = "closed";

@@ -91,7 +91,7 @@ export interface Node extends ServerDeps {
   /** Rate limits of users, for frames and for HTTP requests to streams. */
   readonly rates: UserRates;
   /**
-   * Numbers of recent messages and events that were sent through this node, by channel. Used for
+   * Counts of recent messages and events that were sent through this node, by channel. Used for
    * the list of busiest channels.
    */
   readonly activity: ChannelActivity;

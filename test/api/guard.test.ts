@@ -336,7 +336,7 @@ t.test(
 );
 
 t.test(
-  "a call without a credential from a page of the API itself is accepted, and from a page of any other origin it is rejected with 403",
+  "a call without a credential is accepted from a page of the API itself and rejected with 403 from a page of any other origin",
   async (t) => {
     const api = await startApi();
     const call = async (origin: string, host: string, target = "POST /user/onlinestatus") => {

@@ -158,7 +158,7 @@ t.test("a reader continues at `from` or Last-Event-ID without a gap or repeat", 
 
 // Covers [feature: server-sent events]
 t.test(
-  "a reader of a cancelled, replaced or ended stream gets an end event with the stream's state",
+  "a reader of a cancelled, replaced or ended stream gets an `end` event with the stream's state",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");
@@ -193,7 +193,7 @@ t.test(
 
 // Covers [feature: server-sent events]
 t.test(
-  "many readers that begin at any time each get the complete text of the stream",
+  "readers that begin at different times each get the complete text of the stream",
   async (t) => {
     const fixture = await createFixture(t, world);
     await fixture.start("s1");

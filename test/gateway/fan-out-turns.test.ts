@@ -145,7 +145,7 @@ t.test("a session gets its deferred frames before any other frame except DISCONN
   t.same(ended && namesOf(ended), ["disconnect"], "an ended session is sent nothing more");
 });
 
-t.test("a member who joins during a delivery is sent later messages only", async (t) => {
+t.test("a member who joins during a delivery is sent only later messages", async (t) => {
   const { g, members, wire } = liveGroup(native(60));
   g.deliver(message("m1", LARGE), undefined, wire);
   const joiner = new World(seeded(2)).session({ uid: "late", format: "a" });

@@ -53,7 +53,7 @@ t.test("a group on a node is empty while no session joins or follows it", async 
 });
 
 t.test(
-  "a group on a node is empty after its only session left the group while joining",
+  "a group on a node is empty after its only session leaves while it is joining",
   async (t) => {
     const g = new Group("g", fanOutTurns());
     const alice = live("a");

@@ -49,7 +49,7 @@ async function publishUntilClosed(
 }
 
 t.test(
-  "a reader that is too slow for publications is closed, and other readers are not affected",
+  "a reader that is too slow for publications is disconnected, and other readers are not affected",
   async (t) => {
     const { seen, endpoint } = socketEndpoint();
     const { port, listener } = await startListener(t, { sockets: endpoint });

@@ -324,7 +324,7 @@ t.test(
 );
 
 t.test(
-  "a PROXY header of a peer that is not a trusted proxy is passed on as a frame",
+  "a PROXY header from a peer that is not a trusted proxy is passed on as a frame",
   { skip },
   async (t) => {
     const received: string[] = [];

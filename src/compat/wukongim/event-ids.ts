@@ -13,8 +13,8 @@ import { COMPOSED_EVENT_ID } from "../../broker/stream-event.ts";
 export const MESSAGE_START_ID = "stream.open////";
 
 /**
- * Maximum length of `event_id`. Even with the longest type, message id and time of a stream's end,
- * the id in the broker then has 125 characters, which is within the limit of 128.
+ * Maximum length of `event_id`. The id that the broker stores is longer, because it also contains
+ * the type, the visibility, the message id and the time: at most 125 characters, of 128 allowed.
  */
 export const MAX_EVENT_ID_LENGTH = 80;
 

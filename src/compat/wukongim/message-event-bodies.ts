@@ -26,7 +26,7 @@ const fromUid = Type.Optional(
   Type.String({
     pattern: OPTIONAL_ID_PATTERN,
     description:
-      "Sender of the stream's message. If empty or absent, the server looks up the sender. In a personal channel, only a node that began the stream or received an earlier event with its sender can do this; other nodes need the sender",
+      "Sender of the stream's message. If empty or absent, the server looks up the sender. In a personal channel, this works only on a node that began the stream or has received an event of the stream with from_uid. For other nodes, from_uid is required",
   }),
 );
 

@@ -64,7 +64,7 @@ function singleMessageRoutes(
     tag: "messages",
     errors: ["bad_id"],
     success: {
-      description: "The message, or a body with the status 404 if it does not exist",
+      description: 'The message, or the body `{"status":404}` if the message does not exist',
       body: replies.singleMessageBody,
     },
   } as const;

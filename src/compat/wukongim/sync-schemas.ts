@@ -211,7 +211,7 @@ export const conversationsBody = Type.Array(
         description: "Sequence number up to which messages were deleted from the conversation",
       }),
       readed_to_msg_seq: Type.Integer({
-        description: "Sequence number up to which messages are read",
+        description: "Sequence number up to which the user has read the messages",
       }),
       version: Type.Integer({
         description: "Time of the last change in Unix milliseconds",

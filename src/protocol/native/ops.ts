@@ -74,7 +74,7 @@ export const KNOWN_FLAGS = FLAG_BITS.noPersist | FLAG_BITS.redDot | FLAG_BITS.sy
 
 export const RESUME_STATUS = { ok: 0, denied: 1 } as const;
 
-/** States of a stream. The field `state` contains an index in this list. */
+/** States of a stream. The field `state` contains an index into this list. */
 export const STREAM_STATES = [
   "active",
   "closed",

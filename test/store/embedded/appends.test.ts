@@ -28,7 +28,7 @@ function slowFiles() {
 }
 
 t.test(
-  "with durability disk, a command that repeats a message waits only for the fsync of that message",
+  "with durability `disk`, a command that repeats a message waits only for the fsync of that message",
   async (t) => {
     const { files, next } = slowFiles();
     const store = await openStore(t, testFolder(t), {

@@ -367,7 +367,7 @@ t.test("expired access tokens are removed", async (t) => {
   t.equal(await store.accessTokenOwner(hash(2)), "admin");
 });
 
-t.test("records of logins survive a restart and are removed after their lifetime", async (t) => {
+t.test("login records survive a restart and are removed after their lifetime", async (t) => {
   const { path, time, store: opening } = setUp(t);
   const store = await opening;
   const claim = { label: "l" };

@@ -581,7 +581,7 @@ class Copy {
       );
     if (heldCount > 0)
       this.#warnings.push(
-        `The unread counts of ${heldCount} conversations were not compared, because they have a stream that has not ended.`,
+        `The unread counts of ${heldCount} conversations were not compared, because each of these conversations has a stream that has not ended.`,
       );
   }
 

@@ -1,7 +1,7 @@
 // Removes expired messages, commands, logs, tokens and logins. Also removes messages beyond the
 // history limits, devices that logged out long ago, and the rows that refer to the removed data. A
 // row of the table `log` is removed once its newest message is older than the retention time. If
-// only some messages of a row exceed `maxChannelMessages`, the row is shortened. A row that cannot
+// only some messages of a row are beyond the limit `maxChannelMessages`, the row is shortened. A row that cannot
 // be read is removed once all its messages exceed the limit, or once a newer row is past the
 // retention time.
 

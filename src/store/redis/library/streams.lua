@@ -130,7 +130,8 @@ end
 -- its message and all later messages of the channel would be kept until it ends.
 local function is_past(log) return retention > 0 and now >= message_ms(log.message_id) + 2 * retention end
 
--- Publishes a frame to the viewers of a channel. `log` has the same meaning as in `publish`.
+-- Publishes a frame to the viewers of a channel. If the users are in other slots, adds the frame to
+-- `channel.frames` instead, so that the caller publishes it. `log` is the same as in `publish`.
 local function publish_frame(channel, log, frame)
   if channel.is_apart then
     channel.frames = channel.frames or {}

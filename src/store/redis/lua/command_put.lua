@@ -10,7 +10,7 @@
 --        3  -1 if the node need not add the inbox to `inboxDue` of the bucket, which is always
 --           the case on a single server. Otherwise, the seq of the copy, 0 if an earlier call has
 --           put the copy
---        4  time with which the node must add the inbox, if it must
+--        4  Unix ms with which the node must add the inbox to `inboxDue`, 0 if it need not
 --        5  on a Redis Cluster, see `has_outbox`; else 0
 local command_copy = copy_of(unpack(ARGV, 1, COPY_ARGS))
 local message_id = tonumber(ARGV[11])

@@ -380,7 +380,7 @@ async function allOf(calls: readonly Promise<unknown>[]): Promise<void> {
   for (const result of results) if (result.status === "rejected") throw result.reason;
 }
 
-/** Marks a promise as handled and returns it, because it may reject before it is awaited. */
+/** Returns the promise, marked as handled because it may reject before it is awaited. */
 function markHandled<T>(call: Promise<T>): Promise<T> {
   call.catch(() => undefined);
   return call;

@@ -51,7 +51,7 @@ t.test(
   },
 );
 
-t.test("with durability process, no file and no folder is synced", async (t) => {
+t.test("with durability `process`, no file or folder is synced", async (t) => {
   const log: string[] = [];
   const store = await openStore(t, testFolder(t), {
     ...{ segmentBytes: 1, files: loggedFiles(log).files },
