@@ -36,7 +36,7 @@ import { Wal, type WalFiles } from "./engine/wal.ts";
 import { Appends } from "./steps/append.ts";
 import { Assigner, MessageIds } from "./steps/assigner.ts";
 import { ChannelTables } from "./steps/channel-tables.ts";
-import { createChannels, type EmbeddedChannels } from "./steps/channels.ts";
+import { createEmbeddedChannels, type EmbeddedChannels } from "./steps/channels.ts";
 import { lastCommandId } from "./steps/commands.ts";
 import { ConversationRows, lastChangeId } from "./steps/conversation-rows.ts";
 import { Conversations } from "./steps/conversations.ts";
@@ -51,28 +51,28 @@ import { createJoinState } from "./steps/join-state.ts";
 import { createKeySets } from "./steps/key-sets.ts";
 import { Leases } from "./steps/leases.ts";
 import { LiveStreams } from "./steps/live-streams.ts";
-import { createLogs, LogRules } from "./steps/logs.ts";
-import { createManagers } from "./steps/managers.ts";
+import { createEmbeddedLogs, LogRules } from "./steps/logs.ts";
+import { createEmbeddedManagers } from "./steps/managers.ts";
 import { OpenLogs } from "./steps/open-logs.ts";
 import { createPermissionCheck } from "./steps/permissions.ts";
 import { createPush } from "./steps/push.ts";
 import { Sweep, TrimQueue } from "./steps/retention.ts";
-import { createSessions, type EmbeddedSessions } from "./steps/sessions.ts";
+import { createEmbeddedSessions, type EmbeddedSessions } from "./steps/sessions.ts";
 import { createSigningKeys } from "./steps/signing-keys.ts";
 import { StoredLogs } from "./steps/stored-logs.ts";
 import { StreamEnds } from "./steps/stream-ends.ts";
 import { createWithStream } from "./steps/stream-reads.ts";
 import { StreamRows } from "./steps/stream-rows.ts";
-import { createStreams } from "./steps/streams.ts";
+import { createEmbeddedStreams } from "./steps/streams.ts";
 import { createSystemAccounts } from "./steps/system-accounts.ts";
 import {
   createDeviceSweep,
   createDeviceTable,
+  createEmbeddedUsers,
   createLoginSweep,
   createNewestLogins,
-  createUsers,
 } from "./steps/users.ts";
-import { createWebhooks } from "./steps/webhooks.ts";
+import { createEmbeddedWebhooks } from "./steps/webhooks.ts";
 
 /** Minimum time between two reports about the same kind of unreadable stored data. */
 const UNREADABLE_REPORT_INTERVAL_MS = 60_000;
@@ -373,7 +373,7 @@ async function openOwned(
     producerIdleMs: options.dedupeWindowS * 1000,
   });
   const idleClock = withoutSteps(clock, options.steadyClock ?? clock);
-  const streams = createStreams({
+  const streams = createEmbeddedStreams({
     ...shared,
     checkPermission,
     idleClock,
@@ -389,7 +389,7 @@ async function openOwned(
     inboxTtlMs: options.inboxTtlS * 1000,
     onError: onUnreadable,
   });
-  const logCalls = createLogs({
+  const logCalls = createEmbeddedLogs({
     ...shared,
     idleClock,
     limits: logLimits,
@@ -397,10 +397,10 @@ async function openOwned(
   });
   const logins = createNewestLogins(tables, clock);
   const devices = createDeviceTable(tables, options.judgesBans ?? false);
-  const users = createUsers({ ...shared, devices, logins });
+  const users = createEmbeddedUsers({ ...shared, devices, logins });
   const headSeq = history.headSeq.bind(history);
-  const channels: EmbeddedChannels = createChannels({ ...shared, headSeq });
-  const sessions: EmbeddedSessions = createSessions({
+  const channels: EmbeddedChannels = createEmbeddedChannels({ ...shared, headSeq });
+  const sessions: EmbeddedSessions = createEmbeddedSessions({
     ...shared,
     devices,
     channels,
@@ -416,7 +416,7 @@ async function openOwned(
     live,
     onError: onUnreadable,
   });
-  const managers = createManagers(shared);
+  const managers = createEmbeddedManagers(shared);
   const systemAccounts = createSystemAccounts(tables);
   const signingKeys = createSigningKeys(tables);
   const imports = new Imports({ ...shared, maxChannelMessages: options.maxChannelMessages });
@@ -428,7 +428,7 @@ async function openOwned(
   const eventCalls = createEvents({ ...shared, onError: onUnreadable });
   const leases = new Leases();
   const push = createPush({ ...shared, conversations });
-  const webhooks = createWebhooks(tables, leases);
+  const webhooks = createEmbeddedWebhooks(tables, leases);
 
   const checkpoint = new Checkpoint({
     ...shared,

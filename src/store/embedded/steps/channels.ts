@@ -47,7 +47,7 @@ export interface EmbeddedChannels extends ChannelStore {
   groupsNow(uid: string): MaybePromise<readonly string[]>;
 }
 
-export function createChannels({
+export function createEmbeddedChannels({
   channelTables: channels,
   outbox,
   headSeq,

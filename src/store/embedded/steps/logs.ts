@@ -80,7 +80,7 @@ export interface EmbeddedLogs extends LogStore {
   sweep(isClosed: () => boolean): Promise<void>;
 }
 
-export function createLogs(ports: LogPorts): EmbeddedLogs {
+export function createEmbeddedLogs(ports: LogPorts): EmbeddedLogs {
   const { appends, logs, storedLogs, clock, idleClock, logRules: rules } = ports;
   const call = createCalls(appends, (nowMs) => new LogChanges(ports, nowMs, idleClock()));
   const time = (): LogTime => ({ wallMs: clock(), idleMs: idleClock() });

@@ -6,7 +6,7 @@ import type { Tables } from "../engine/tables.ts";
 
 const VERSION = 1;
 
-export function createManagers({
+export function createEmbeddedManagers({
   tables,
   clock,
 }: {

@@ -75,7 +75,7 @@ interface LeftSession {
   readonly reason: CloseReason | undefined;
 }
 
-export function createSessions(ports: SessionPorts): EmbeddedSessions {
+export function createEmbeddedSessions(ports: SessionPorts): EmbeddedSessions {
   const { tables, devices, channels, appends, logins, lock, publisher, clock } = ports;
   const { events, outbox, demand, onError } = ports;
   const sessions = new Map<string, readonly SessionEntry[]>();

@@ -60,7 +60,7 @@ interface StreamPorts extends StreamCallPorts, StreamReadsPorts {
   readonly onError: (error: Error, what: string) => void;
 }
 
-export function createStreams(ports: StreamPorts): StreamStore & ChannelLogStore {
+export function createEmbeddedStreams(ports: StreamPorts): StreamStore & ChannelLogStore {
   const { appends, live, idleClock, maxStreamBytes } = ports;
   const rules = new StreamRules(ports);
   /** Time on the clock of `LiveStreams.now` at which the disk was last found to be full. */

@@ -50,7 +50,7 @@ export function createDeviceTable(
   };
 }
 
-export function createUsers({
+export function createEmbeddedUsers({
   tables,
   devices,
   lock,

@@ -16,7 +16,7 @@ const VERSION = 1;
 /** Kind of a row in the table `webhooks`. Only a settings row stores an endpoint's version. */
 export type WebhookRowKind = "settings" | WebhookTextKind;
 
-export function createWebhooks(tables: Tables, leases: Leases): WebhookStore {
+export function createEmbeddedWebhooks(tables: Tables, leases: Leases): WebhookStore {
   const { webhooks: table } = tables;
   const attemptsById = new Map<string, readonly string[]>();
 
