@@ -93,6 +93,10 @@ export class SessionDirectory {
     );
   }
 
+  /**
+   * Logs the session in at the store, and adds it to the sessions of this node. If the login fails
+   * but may have run, the session is removed from the store later. Throws `unavailable`.
+   */
   async login(session: SessionRecord, terms: LoginTerms = {}): Promise<LoginResult> {
     const { store, cluster } = this.#ports;
     const { incarnation } = cluster;

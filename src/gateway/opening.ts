@@ -46,7 +46,7 @@ import {
   type ConnectionRate,
   frameCost,
   type GreetingBytes,
-  joining,
+  joiningCost,
   type UserRates,
 } from "./rates.ts";
 import type { SessionResync } from "./resync.ts";
@@ -293,7 +293,7 @@ export async function join(
   const { order, groups: candidates, newestId, expiresAtMs } = login;
   const { metrics } = context;
   const points = connect.accept();
-  chargeConnect(rate, joining(points.length), metrics);
+  chargeConnect(rate, joiningCost(points.length), metrics);
   if (expiresAtMs !== undefined) context.expiry.start(session, expiresAtMs);
   const connectedMs = context.clock();
   const canResume = !session.codec.acknowledges;
@@ -303,7 +303,7 @@ export async function join(
     if (session.ended !== undefined) throw new BrokerError("unavailable"); // while it waited
     return planJoin(session, { candidates, points, endsSinceMs }, context);
   });
-  chargeConnect(rate, joining(plan.groupCount), metrics);
+  chargeConnect(rate, joiningCost(plan.groupCount), metrics);
   const { sessionId } = session;
   const times = { connectedMs, endsSinceMs: endsSinceMs ?? connectedMs };
   const sessionName = nameSession({ sessionId, order, ...times });

@@ -93,7 +93,7 @@ export const rowsAhead = (limit: number): number =>
 export const reading = (rows: number, bytes: number): number =>
   rows / ROWS_PER_FRAME + bytes / REPLY_BYTES_PER_FRAME;
 
-export const joining = (channels: number): number => channels / ROWS_PER_FRAME;
+export const joiningCost = (channels: number): number => channels / ROWS_PER_FRAME;
 
 export interface WorkLimits {
   /** Limit on one connection's work, in frames. 0 per second means no limit. */
@@ -412,6 +412,7 @@ export class UserRates {
     this.limits = limits;
   }
 
+  /** Returns the milliseconds until the user's budget allows more work. Charges nothing. */
   waitMs(uid: string, nowMs: number): number {
     const rate = this.#users.get(uid) ?? this.#absent.get(uid);
     return rate?.work.waitMs(nowMs) ?? 0;
