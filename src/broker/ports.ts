@@ -750,7 +750,8 @@ export interface LoginTerms {
   readonly isSecondary?: boolean | undefined;
 }
 
-export type SessionName = Pick<SessionRecord, "uid" | "sessionId">;
+/** Identifies a session in the store. */
+export type SessionRef = Pick<SessionRecord, "uid" | "sessionId">;
 
 /**
  * A session that `login` has added. `order` is higher for a later login, and `since` for a later
@@ -797,7 +798,7 @@ export type LoginResult =
     };
 
 export interface JoinRequest {
-  readonly session: SessionName;
+  readonly session: SessionRef;
   /** Groups that `login` returned, without duplicates. */
   readonly groups: readonly string[];
   readonly positions: readonly ResumePosition[];
@@ -881,7 +882,7 @@ export interface SessionStore {
    * store. `cause` is the reason why the session ended, or `undefined` if only its connection
    * ended.
    */
-  removeSession(session: SessionName, cause?: CloseReason): Promise<void>;
+  removeSession(session: SessionRef, cause?: CloseReason): Promise<void>;
   /**
    * Removes a session and publishes `end_session` for it, even if it is not in the store. A session
    * that was in the store cannot be confirmed for at least a day, or until its node removes it. If
@@ -907,7 +908,7 @@ export interface SessionStore {
    * Sets a session's `isBackground`. Has no effect if the session is not in the store. Calls for
    * one session take effect in the order of the calls.
    */
-  setBackground(session: SessionName, isBackground: boolean): Promise<void>;
+  setBackground(session: SessionRef, isBackground: boolean): Promise<void>;
   /** Returns the sessions of each user, in order, including those of dead incarnations. */
   sessionsOf(uids: readonly string[]): Promise<readonly (readonly SessionEntry[])[]>;
 }

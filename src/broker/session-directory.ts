@@ -22,7 +22,7 @@ import type {
   LoginResult,
   LoginTerms,
   SessionEntry,
-  SessionName,
+  SessionRef,
   SessionStore,
 } from "./ports.ts";
 
@@ -34,7 +34,7 @@ export interface SessionDirectoryPorts {
 }
 
 interface PendingRemoval {
-  readonly session: SessionName;
+  readonly session: SessionRef;
   readonly cause: CloseReason | undefined;
 }
 
@@ -124,7 +124,7 @@ export class SessionDirectory {
    * Checks a session that was not found in the store. Ends the session on this node unless it may
    * continue.
    */
-  async recheck({ sessionId }: SessionName): Promise<void> {
+  async recheck({ sessionId }: SessionRef): Promise<void> {
     const login = this.#local.get(sessionId);
     if (login === undefined) return;
     const [result] = await this.#confirmAtStore([login]);
@@ -151,7 +151,7 @@ export class SessionDirectory {
    * the session on this node. Returns `undefined` if the session may continue, or if the store does
    * not reply in time.
    */
-  async endedBy({ sessionId }: SessionName): Promise<CloseReason | undefined> {
+  async endedBy({ sessionId }: SessionRef): Promise<CloseReason | undefined> {
     const deadlineMs = performance.now() + REASON_TIMEOUT_MS;
     for (;;) {
       const login = this.#local.get(sessionId);
@@ -178,7 +178,7 @@ export class SessionDirectory {
   /**
    * Records in the store whether a client of this node is in the background. Throws `unavailable`.
    */
-  async setBackground(session: SessionName, isBackground: boolean): Promise<void> {
+  async setBackground(session: SessionRef, isBackground: boolean): Promise<void> {
     this.#local.setBackground(session.sessionId, isBackground);
     await this.#ports.store.setBackground(session, isBackground);
   }
@@ -369,7 +369,7 @@ export class SessionDirectory {
     this.#notify({ kind: "end_session", uid, sessionId, reason });
   }
 
-  #removeLater(session: SessionName, cause?: CloseReason): void {
+  #removeLater(session: SessionRef, cause?: CloseReason): void {
     this.#pendingRemovals.set(session.sessionId, { session, cause });
     this.#continueWork();
   }

@@ -21,6 +21,10 @@ const NAME = /(?::([0-9a-z]{1,11}):([0-9a-z]{1,11}))?~([0-9a-z]{10})$/;
 /** Lowest valid order of a login: 2024-01-01 in microseconds. */
 const FIRST_ORDER = 1_704_067_200_000_000;
 
+/**
+ * Returns the session's name, which CONNACK contains as `sessionId`. A later CONNECT sends the name
+ * to continue the session.
+ */
 export function nameSession({ sessionId, order, connectedMs, endsSinceMs }: NamedSession): string {
   return `${sessionId}:${digitsOf(connectedMs)}:${digitsOf(endsSinceMs)}~${digitsOf(order)}`;
 }

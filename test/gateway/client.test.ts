@@ -3,7 +3,7 @@
 
 import { BrokerError } from "../../src/broker/errors.ts";
 import { MAIN_DEVICE } from "../../src/broker/model.ts";
-import type { SessionName } from "../../src/broker/ports.ts";
+import type { SessionRef } from "../../src/broker/ports.ts";
 import { Client } from "../../src/gateway/client.ts";
 import { ClosedSessions } from "../../src/gateway/closed-sessions.ts";
 import { FrameTurns } from "../../src/gateway/frame-turns.ts";
@@ -119,7 +119,7 @@ async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: Fixt
         directory: {
           ...world.server.directory,
           endedBy: async () => undefined,
-          remove: async ({ sessionId }: SessionName) => void removed.push(sessionId),
+          remove: async ({ sessionId }: SessionRef) => void removed.push(sessionId),
         },
         ...{ nodeId: "n", clock: () => 0 },
         clientLimits: {

@@ -27,7 +27,7 @@ import type {
   NewestLogin,
   Publisher,
   SessionEntry,
-  SessionName,
+  SessionRef,
   SessionStore,
 } from "../../../broker/ports.ts";
 import { BoundedMap } from "../../../lib/bounded-map.ts";
@@ -66,7 +66,7 @@ const NO_ENTRIES: readonly SessionEntry[] = [];
 const MAX_ENDED = 10_000;
 
 export interface EmbeddedSessions extends Omit<SessionStore, "joinState">, OnlineStore {
-  isEntered(session: SessionName): boolean;
+  isEntered(session: SessionRef): boolean;
 }
 
 interface LeftSession {
@@ -101,7 +101,7 @@ export function createEmbeddedSessions(ports: SessionPorts): EmbeddedSessions {
     publisher.publish({ kind: "presence", uid, cause });
   }
 
-  function find({ uid, sessionId }: SessionName): SessionEntry | undefined {
+  function find({ uid, sessionId }: SessionRef): SessionEntry | undefined {
     return entriesOf(uid).find((entry) => entry.session.sessionId === sessionId);
   }
 
@@ -120,7 +120,7 @@ export function createEmbeddedSessions(ports: SessionPorts): EmbeddedSessions {
     return commit(tables, () => logins.put(uid, flag, login, nowMs), purpose);
   }
 
-  function remove(session: SessionName, cause: CloseReason | undefined): MaybePromise<void> {
+  function remove(session: SessionRef, cause: CloseReason | undefined): MaybePromise<void> {
     const entry = find(session);
     if (entry === undefined) return;
     const { uid } = session;
@@ -164,8 +164,7 @@ export function createEmbeddedSessions(ports: SessionPorts): EmbeddedSessions {
       });
   }
 
-  function publishEnd(name: SessionName, reason: CloseReason): void {
-    const { uid, sessionId } = name;
+  function publishEnd({ uid, sessionId }: SessionRef, reason: CloseReason): void {
     ended.set(sessionId, reason);
     publisher.publish({ kind: "end_session", uid, sessionId, reason });
   }
@@ -174,7 +173,7 @@ export function createEmbeddedSessions(ports: SessionPorts): EmbeddedSessions {
    * Removes a session. If it belongs to the newest main login, that login cannot be continued
    * later, unless the reason is a ban. Does not wait until the removal is on the disk.
    */
-  async function evict(session: SessionName, reason: CloseReason) {
+  async function evict(session: SessionRef, reason: CloseReason) {
     const entry = find(session);
     if (entry === undefined) return;
     ended.set(session.sessionId, reason);
