@@ -64,10 +64,7 @@ const NO_POINTS: readonly ResumePoint[] = [];
  * resume points, because they are costly to decode and the credential is not checked yet. `accept`
  * decodes a copy of the whole frame.
  */
-export function createConnectDecoder(
-  limits: RequestLimits,
-  decode: (data: Uint8Array) => Operation,
-): (data: Uint8Array) => Greeting {
+export function createConnectDecoder(limits: RequestLimits): (data: Uint8Array) => Greeting {
   const copier = new PayloadCopier();
   return (data) => {
     const reader = new FrameReader(data);
@@ -83,8 +80,11 @@ export function createConnectDecoder(
     if (points === 0) return { ...fields, sessionName, accept: () => NO_POINTS };
     const frame = new Uint8Array(data); // a copy, because the frame's memory is reused
     const accept = () => {
-      const connect = decode(frame);
-      return connect.kind === "connect" ? connect.resume : [];
+      const copy = new FrameReader(frame);
+      readHead(copy);
+      const { resume } = readConnect({ ...context, reader: copy });
+      copy.finish();
+      return resume;
     };
     return { ...fields, sessionName, accept };
   };
@@ -152,7 +152,7 @@ function readOperation(context: RequestContext, op: number): Operation {
   }
 }
 
-function readConnect(context: RequestContext): Operation {
+function readConnect(context: RequestContext) {
   const { reader, limits } = context;
   return {
     ...readCredential(context),

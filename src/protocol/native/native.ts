@@ -31,7 +31,7 @@ interface NativeProtocol extends Protocol {
 
 export function createNativeProtocol(limits: RequestLimits): NativeProtocol {
   const decode = createDecoder(limits);
-  const decodeConnect = createConnectDecoder(limits, decode);
+  const decodeConnect = createConnectDecoder(limits);
   const encoder = createEncoder();
   const codec: NativeCodec = {
     format: NATIVE_SUBPROTOCOL,
