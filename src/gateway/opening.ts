@@ -238,7 +238,7 @@ async function admit(
       throw new BrokerError("overloaded", {
         message: `The user already has ${maxSessionsPerUser} sessions on this node. Close one of them first.`,
       });
-    session.isAdmitted = true;
+    session.stage = "admitted";
     return opened;
   } finally {
     if (!session.isAdmitted) await directory.remove(opened.record);
@@ -541,7 +541,7 @@ async function welcome(
   if (expiresInS !== undefined) session.connack = fields;
   const connack = { ref, ...fields, resume: plan.results, expiresInS };
   session.reply(connackOf(session, connack, context));
-  session.hasConnack = true;
+  session.stage = "connected";
   await goLive(session, plan, context);
 }
 
@@ -568,7 +568,7 @@ async function catchUp(
   { catchUps, resync }: LivePorts,
 ): Promise<void> {
   await catchUps.connect(session, personal, streamKeys);
-  session.hasJoined = true;
+  session.stage = "joined";
   if (session.membershipsStale) await resync.updateMemberships(session);
   session.endResume();
 }

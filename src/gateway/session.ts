@@ -136,6 +136,17 @@ interface RefreshCounts {
   applied: number;
 }
 
+/**
+ * How far a session has come. It never returns to an earlier stage, and can end at any stage
+ * (`Session.ended`).
+ *
+ *   new         the login has not been accepted yet
+ *   admitted    the login was accepted, and the node had room for one more session of the user
+ *   connected   the CONNACK was sent; missed messages are being sent
+ *   joined      the session is live in all its groups; later changes are applied one by one
+ */
+type SessionStage = "new" | "admitted" | "connected" | "joined";
+
 export class Session {
   readonly sessionId: string;
   readonly uid: string;
@@ -159,9 +170,7 @@ export class Session {
   isForeground = true;
   /** False after a failed write of `isForeground`. The store then has the new or the old state. */
   isForegroundStored = true;
-  /** True after the login was accepted and the node had room for one more session of the user. */
-  isAdmitted = false;
-  hasConnack = false;
+  stage: SessionStage = "new";
   /**
    * Unix milliseconds at which the session expires, or `undefined` if it does not expire. Set by
    * `CredentialExpiry`.
@@ -191,8 +200,6 @@ export class Session {
   isExpiring = false;
   /** Fields of the CONNACK that a refresh repeats. `undefined` if the session does not expire. */
   connack: Pick<Extract<Reply, { readonly kind: "connack" }>, "sessionId" | "newestId"> | undefined;
-  /** True after the session joined all its groups. Later changes are applied one by one. */
-  hasJoined = false;
   /** Backlog of the personal channels, or `undefined` if the session is live in them. */
   personal: PersonalBacklog | undefined;
   /** State of the inbox while the session reads it. `undefined` once the session has caught up. */
@@ -254,6 +261,18 @@ export class Session {
     return this.#ended;
   }
 
+  get isAdmitted(): boolean {
+    return this.stage !== "new";
+  }
+
+  get hasConnack(): boolean {
+    return this.stage === "connected" || this.stage === "joined";
+  }
+
+  get hasJoined(): boolean {
+    return this.stage === "joined";
+  }
+
   /** Facts about the connection that a hook receives. */
   get connectionFacts(): Pick<ConnectAttempt, "address" | "origin" | "headers" | "format"> {
     const { origin = "", headers = {} } = this.handshake ?? {};
@@ -261,6 +280,7 @@ export class Session {
     return { address, origin, headers, format: this.codec.format };
   }
 
+  /** Sends the pushes that wait for their turn, then the reply. Returns the reply's length. */
   reply(reply: Reply): number {
     this.pushDeferred();
     return sendFrames(this.connection, this.codec.encodeReply(reply));

@@ -284,7 +284,7 @@ t.test(
       const { session } = world.session({ uid: `user${at}` });
       world.server.changeMember("g", session.uid, true);
       world.hub.enter(session);
-      session.hasJoined = true;
+      session.stage = "joined";
       return session;
     });
     for (const { uid } of sessions) reportMissed(world, uid);

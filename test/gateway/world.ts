@@ -156,7 +156,7 @@ export class World {
     const plan = await planJoin(session, { candidates, points, endsSinceMs }, this.planPorts);
     if (session.ended !== undefined) return;
     joiner.results = plan.results;
-    session.hasConnack = true;
+    session.stage = "connected";
     await goLive(session, plan, {
       ...{ store, cluster, catchUps, resync },
       ...{ metrics: METRICS, limits: LIMITS },
