@@ -1,4 +1,4 @@
-// Opens the session for a CONNECT. The store decides whether the session is accepted, and which
+// Logs in the session for a CONNECT. The store decides whether the session is accepted, and which
 // other sessions it ends. The hub closes the sockets of the ended sessions.
 
 import type { Claims, Credentials, Proof } from "./credentials.ts";
@@ -35,9 +35,10 @@ export interface Login {
   readonly restrictions?: Restrictions | undefined;
 }
 
-export type OpenResult =
+/** Outcome of a login whose credential is valid. */
+export type LoginOutcome =
   | {
-      readonly kind: "open";
+      readonly kind: "entered";
       readonly record: SessionRecord;
       readonly order: number;
       readonly groups: readonly string[];
@@ -49,23 +50,23 @@ export type OpenResult =
     }
   | {
       /** The session cannot be continued, and the client must not reconnect automatically. */
-      readonly kind: "ended";
+      readonly kind: "refused";
       readonly reason: CloseReason;
     };
 
 export interface Sessions {
   /**
-   * Opens a session. A login of a main device ends the user's other main sessions of that flag as
+   * Logs a session in. A login of a main device ends the user's other main sessions of that flag as
    * `kicked`. Every login ends earlier sessions of the same device as `replaced` [decisions: Kick
    * rule, resume is no login]. Throws `unauthorized`, `token_expired`, `banned`, `reserved_uid`,
    * `bad_id` or `unavailable`.
    */
-  open(login: Login): Promise<OpenResult>;
+  logIn(login: Login): Promise<LoginOutcome>;
   /**
-   * Verifies a login's credential before a hook is called. Throws the same errors as `open`, except
-   * `banned`.
+   * Verifies a login's credential before a hook is called. Throws the same errors as `logIn`,
+   * except `banned`.
    */
-  verify(login: Login): Promise<void>;
+  verify(login: Pick<Login, "uid" | "token" | "flag" | "deviceId">): Promise<void>;
   /**
    * Replaces the JWT of an open session with a later JWT of the same uid, device flag and level.
    * The device id must also be the same if the new JWT contains a device id. A session whose expiry
@@ -81,7 +82,7 @@ export interface Sessions {
 export interface RefreshedToken {
   /** Unix milliseconds at which the token expires. `undefined` if the token is not a JWT. */
   readonly expiresAtMs: number | undefined;
-  /** Rights of the session, as in `OpenResult`. */
+  /** Rights of the session, as in `LoginOutcome`. */
   readonly rights: Rights | undefined;
 }
 
@@ -104,7 +105,7 @@ export function createSessions({
   readonly store: Pick<UserStore, "device">;
 }): Sessions {
   return {
-    async open(login) {
+    async logIn(login) {
       const { level, sessionName, restrictions } = login;
       assertNames(login);
       const proving = credentials.prove(login);
@@ -137,12 +138,12 @@ export function createSessions({
             : await credentials.mismatch(login, tokenHash);
         case "refused":
           if (result.reason === "banned") throw new BrokerError("banned");
-          return { kind: "ended", reason: result.reason };
+          return { kind: "refused", reason: result.reason };
         case "entered": {
           const { session, order, groups, newestId } = result;
           const expiresAtMs = earlierOf(claims?.expiresAtMs, restrictions?.expiresAtMs);
           const rights = bothRights(claims?.rights, restrictions?.rights);
-          return { kind: "open", record: session, order, groups, newestId, expiresAtMs, rights };
+          return { kind: "entered", record: session, order, groups, newestId, expiresAtMs, rights };
         }
       }
     },
@@ -190,7 +191,7 @@ export function createSessions({
   };
 }
 
-function assertNames({ uid, deviceId }: Login): void {
+function assertNames({ uid, deviceId }: Pick<Login, "uid" | "deviceId">): void {
   assertUserUid(uid);
   if (deviceId !== "" && !isId(deviceId))
     throw new BrokerError("bad_id", {

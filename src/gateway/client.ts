@@ -23,7 +23,7 @@ import {
 import type { Connection, ConnectionHandler } from "../transport/types.ts";
 import { type ClosedSessions, endReason } from "./closed-sessions.ts";
 import type { FrameTurns } from "./frame-turns.ts";
-import { createSession, join, logIn, type OpeningContext, refusalReason } from "./opening.ts";
+import { join, logIn, type OpeningContext, refusalReason } from "./opening.ts";
 import { costOf, deliveryOf, type OperationPorts, operate, storedBytes } from "./operations.ts";
 import {
   Admission,
@@ -32,7 +32,7 @@ import {
   type Reservation,
   SMALL_GREETING_BYTES,
 } from "./rates.ts";
-import { type Handshake, type Session, sendFrames } from "./session.ts";
+import { type Handshake, Session, sendFrames } from "./session.ts";
 
 export interface ClientContext {
   /** All open clients of the node. Each client adds and removes itself. */
@@ -396,13 +396,22 @@ export class Client implements ConnectionHandler {
     this.#status = "opening";
     this.#greeting = connect;
     try {
-      const session = createSession(connect, { connection: this.#connection, codec }, opening);
+      const { maxHeldBytes, resendAfterMs, clock } = opening;
+      const session = new Session({
+        sessionId: opening.nextSessionId(),
+        uid: connect.uid,
+        connection: this.#connection,
+        codec,
+        maxHeldBytes,
+        resendAfterMs,
+        clock,
+      });
       this.#session = session;
       session.handshake = this.#handshake;
       const request = { session, connect, bytes, rate: this.#rate };
       const login = await logIn(request, opening);
       loginDeadlines.delete(this);
-      if (login.kind === "ended") return this.end(login.reason);
+      if (login.kind === "refused") return this.end(login.reason);
       this.#greeting = undefined;
       // If the connection closed during the login, `closed` had no record to remove yet.
       if (session.ended !== undefined) return this.#leaveDirectory(session);

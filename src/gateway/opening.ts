@@ -19,12 +19,11 @@ import type {
 import { mayRead } from "../broker/rights.ts";
 import type { SessionDirectory } from "../broker/session-directory.ts";
 import { nameSession } from "../broker/session-names.ts";
-import type { Login, OpenResult, Sessions } from "../broker/sessions.ts";
+import type { LoginOutcome, Sessions } from "../broker/sessions.ts";
 import type { TokenGate } from "../broker/token-gate.ts";
 import { together } from "../lib/maybe-promise.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
 import type {
-  Codec,
   ConnectionLimits,
   Greeting,
   Ref,
@@ -32,7 +31,6 @@ import type {
   ResumePoint,
   ResumeResult,
 } from "../protocol/protocol.ts";
-import type { Connection } from "../transport/types.ts";
 import { PERSONAL_CHANNELS } from "./backlog.ts";
 import type { CatchUps } from "./catch-up.ts";
 import type { CredentialExpiry } from "./expiry.ts";
@@ -50,7 +48,7 @@ import {
   type UserRates,
 } from "./rates.ts";
 import type { SessionResync } from "./resync.ts";
-import { Session } from "./session.ts";
+import type { Session } from "./session.ts";
 
 export interface PlanPorts {
   readonly store: Pick<SessionStore, "joinState"> &
@@ -83,7 +81,7 @@ export interface OpeningContext extends LivePorts {
   readonly cluster: LivePorts["cluster"] & Pick<Cluster, "barrier">;
   readonly hub: Hub;
   readonly groups: Groups;
-  readonly sessions: Pick<Sessions, "open" | "verify">;
+  readonly sessions: Pick<Sessions, "logIn" | "verify">;
   /** Called before each login. `undefined` if no hook is configured. */
   readonly connectHook?: ConnectHook | undefined;
   readonly directory: Pick<SessionDirectory, "recheck" | "endedBy" | "remove">;
@@ -114,7 +112,7 @@ const LATELY_MS = 10_000;
 const NO_ENDS: readonly StreamEnd[] = [];
 const NOTHING_TO_RESUME: Resume = { personal: [], results: [] };
 
-type OpenLogin = Extract<OpenResult, { readonly kind: "open" }>;
+type EnteredLogin = Extract<LoginOutcome, { readonly kind: "entered" }>;
 
 interface ResumeOutcome {
   /**
@@ -153,37 +151,21 @@ interface JoinPlan extends Resume, Pick<JoinState, "commands" | "streamKeys"> {
   readonly groupCount: number;
 }
 
-export function createSession(
-  connect: Greeting,
-  wire: { readonly connection: Connection; readonly codec: Codec },
-  context: OpeningContext,
-): Session {
-  return new Session({
-    connection: wire.connection,
-    codec: wire.codec,
-    sessionId: context.nextSessionId(),
-    uid: connect.uid,
-    maxHeldBytes: context.maxHeldBytes,
-    resendAfterMs: context.resendAfterMs,
-    clock: context.clock,
-  });
-}
-
 /**
  * Logs the session in. If the login is accepted, charges the CONNECT to the user. Throws the errors
- * of `Sessions.open` and of the hook, `overloaded` if the user has too many sessions on this node,
+ * of `Sessions.logIn` and of the hook, `overloaded` if the user has too many sessions on this node,
  * and `rate_limited` if the token gate refuses the attempt.
  */
-export async function logIn(opening: Opening, context: OpeningContext): Promise<OpenResult> {
+export async function logIn(opening: Opening, context: OpeningContext): Promise<LoginOutcome> {
   const { session, connect } = opening;
-  if (context.connectHook !== undefined)
-    session.restrictions = await approve(session, connect, context);
+  const { connectHook: hook } = context;
+  if (hook !== undefined) session.restrictions = await askHook(hook, session, connect, context);
   const bearer = { address: session.connection.remoteAddress, uid: connect.uid };
-  const login = await context.tokens.attempt(bearer, () =>
-    context.openings.run(bytesToJoin(opening), () => admit(session, connect, context)),
+  const outcome = await context.tokens.attempt(bearer, () =>
+    context.openings.run(bytesToJoin(opening), () => enterAndLogIn(session, connect, context)),
   );
-  if (login.kind === "open") applyLogin(opening, login, context);
-  return login;
+  if (outcome.kind === "entered") applyLogin(opening, outcome, context);
+  return outcome;
 }
 
 function bytesToJoin({ connect, bytes }: Opening): number {
@@ -191,46 +173,38 @@ function bytesToJoin({ connect, bytes }: Opening): number {
 }
 
 /**
- * Verifies the credential and calls the hook, which must exist. The session is not yet in the hub
- * or in the store, so a slow hook delays only the logins that wait for its answers.
+ * Verifies the credential and calls the hook. The session is not yet in the hub or in the store, so
+ * a slow hook delays only the logins that wait for its answers.
  */
-async function approve(
+async function askHook(
+  hook: ConnectHook,
   session: Session,
-  connect: Greeting,
-  { connectHook, sessions, tokens, nodeId }: OpeningContext,
-): Promise<Restrictions | undefined> {
+  { uid, token, flag, deviceId }: Greeting,
+  { sessions, tokens }: OpeningContext,
+): Promise<Restrictions> {
   const { address } = session.connectionFacts;
-  await tokens.attempt({ address, uid: connect.uid }, () =>
-    sessions.verify(loginOf(session, connect, nodeId)),
-  );
-  if (session.ended !== undefined) throw new BrokerError("unavailable");
-  const { uid, token, flag, deviceId } = connect;
   const device = { uid, token, flag, deviceId };
-  return connectHook?.ask({ ...device, ...session.connectionFacts, isRefresh: false });
-}
-
-function loginOf(
-  { sessionId, restrictions }: Session,
-  { uid, token, flag, deviceId, level, sessionName }: Greeting,
-  nodeId: string,
-): Login {
-  return { sessionId, nodeId, uid, token, flag, deviceId, level, sessionName, restrictions };
+  await tokens.attempt({ address, uid }, () => sessions.verify(device));
+  if (session.ended !== undefined) throw new BrokerError("unavailable");
+  return hook.ask({ ...device, ...session.connectionFacts, isRefresh: false });
 }
 
 /**
  * Logs in a session. The session enters the hub first, so that a request to end the session finds
  * it. The user's sessions are counted after the login, because the login may end one of them.
  */
-async function admit(
+async function enterAndLogIn(
   session: Session,
-  connect: Greeting,
+  { uid, token, flag, deviceId, level, sessionName }: Greeting,
   context: OpeningContext,
-): Promise<OpenResult> {
-  const { hub, cluster, sessions, directory, maxSessionsPerUser } = context;
+): Promise<LoginOutcome> {
+  const { hub, cluster, sessions, directory, nodeId, maxSessionsPerUser } = context;
   if (session.ended !== undefined) throw new BrokerError("unavailable");
   hub.enter(session);
-  const opened = await sessions.open(loginOf(session, connect, context.nodeId));
-  if (opened.kind === "ended") return opened;
+  const { sessionId, restrictions } = session;
+  const login = { sessionId, nodeId, uid, token, flag, deviceId, level, sessionName, restrictions };
+  const outcome = await sessions.logIn(login);
+  if (outcome.kind === "refused") return outcome;
   try {
     // After the barrier, the sessions that this login replaces have ended on this node.
     if (!hasRoom(session, context)) await cluster.barrier();
@@ -239,9 +213,9 @@ async function admit(
         message: `The user already has ${maxSessionsPerUser} sessions on this node. Close one of them first.`,
       });
     session.stage = "admitted";
-    return opened;
+    return outcome;
   } finally {
-    if (!session.isAdmitted) await directory.remove(opened.record);
+    if (!session.isAdmitted) await directory.remove(outcome.record);
   }
 }
 
@@ -255,7 +229,7 @@ function hasRoom({ uid }: Session, { hub, maxSessionsPerUser: max }: OpeningCont
 
 function applyLogin(
   opening: Opening,
-  { record, rights }: OpenLogin,
+  { record, rights }: EnteredLogin,
   context: OpeningContext,
 ): void {
   const { session, bytes, rate } = opening;
@@ -286,7 +260,7 @@ function chargeConnect(
  */
 export async function join(
   opening: Opening,
-  login: OpenLogin,
+  login: EnteredLogin,
   context: OpeningContext,
 ): Promise<void> {
   const { session, connect, rate } = opening;

@@ -35,8 +35,8 @@ function login(changes: Partial<Login> = {}): Login {
 
 /** Opens a session. Throws if the store refuses it. */
 async function open(sessions: Sessions, changes: Partial<Login> = {}): Promise<SessionRecord> {
-  const result = await sessions.open(login(changes));
-  if (result.kind === "ended") throw new Error(result.reason);
+  const result = await sessions.logIn(login(changes));
+  if (result.kind === "refused") throw new Error(result.reason);
   return result.record;
 }
 
@@ -56,7 +56,7 @@ async function nodeOfAlice(
 t.test("a session opens only with the registered uid, flag and token", async (t) => {
   const { sessions, store } = await nodeOfAlice(t);
   for (const changes of [{ token: "wrong" }, { token: "" }, { flag: 1 }, { uid: "bob" }] as const)
-    await t.rejects(sessions.open(login(changes)), { code: "unauthorized" });
+    await t.rejects(sessions.logIn(login(changes)), { code: "unauthorized" });
   t.same(await sessionsOf(store, "alice"), []);
   const record = await open(sessions);
   t.match(record, { sessionId: `s${loginCount}`, uid: "alice", flag: 0 });
@@ -87,18 +87,18 @@ t.test("the token of a logged-out device cannot open a session", async (t) => {
   const { sessions, users } = await nodeOfAlice(t);
   await users.quitDevice("alice", [0]);
   for (const token of ["right", ""])
-    await t.rejects(sessions.open(login({ token })), { code: "unauthorized" });
+    await t.rejects(sessions.logIn(login({ token })), { code: "unauthorized" });
 });
 
 t.test("a session cannot be opened with the system uid or an invalid id", async (t) => {
   const { sessions, openSessions } = await startNode(t);
   for (const target of [sessions, openSessions]) {
-    await t.rejects(target.open(login({ uid: SYSTEM_UID })), {
+    await t.rejects(target.logIn(login({ uid: SYSTEM_UID })), {
       code: "reserved_uid",
     });
     for (const uid of ["", "a@b", "x".repeat(129)])
-      await t.rejects(target.open(login({ uid })), { code: "bad_id" });
-    await t.rejects(target.open(login({ deviceId: "d\n" })), { code: "bad_id" });
+      await t.rejects(target.logIn(login({ uid })), { code: "bad_id" });
+    await t.rejects(target.logIn(login({ deviceId: "d\n" })), { code: "bad_id" });
   }
 });
 
@@ -126,7 +126,7 @@ t.test("a session replaces an earlier session of the same device", async (t) => 
     const node = await nodeOfAlice(t, level);
     const { sessions } = node;
     const first = await open(sessions, { deviceId: "d1" });
-    await sessions.open(login({ deviceId: "d1" }));
+    await sessions.logIn(login({ deviceId: "d1" }));
     const ended = { sessionId: first.sessionId, reason: "replaced" };
     t.match(endings(node), [ended]);
     t.equal(endings(node).length, 1);
@@ -136,8 +136,8 @@ t.test("a session replaces an earlier session of the same device", async (t) => 
 t.test("a secondary session without a device id ends no other secondary session", async (t) => {
   const node = await nodeOfAlice(t, SECONDARY_DEVICE);
   const { sessions, store } = node;
-  await sessions.open(login());
-  await sessions.open(login());
+  await sessions.logIn(login());
+  await sessions.logIn(login());
   t.same(endings(node), []);
   t.equal((await sessionsOf(store, "alice")).length, 2);
 });
@@ -145,7 +145,7 @@ t.test("a secondary session without a device id ends no other secondary session"
 t.test("exactly one session remains after concurrent logins of a main device", async (t) => {
   const node = await nodeOfAlice(t);
   const { sessions, store } = node;
-  const logins = Array.from({ length: 20 }, () => sessions.open(login()));
+  const logins = Array.from({ length: 20 }, () => sessions.logIn(login()));
   await Promise.all(logins);
   t.equal((await sessionsOf(store, "alice")).length, 1);
   t.equal(endings(node).length, 19);
@@ -168,7 +168,7 @@ t.test("a session does not open if its token changes during the login", async (t
     },
     ...{ store, credentials: createCredentials("token") },
   });
-  await t.rejects(sessions.open(login()), { code: "unauthorized" });
+  await t.rejects(sessions.logIn(login()), { code: "unauthorized" });
   t.same(await sessionsOf(store, "alice"), []);
 });
 
@@ -183,7 +183,7 @@ t.test(
       await users.setToken({ ...device, token });
       const logins = Array.from({ length: 5 }, async (_, at) => {
         for (let turn = 0; turn < at; turn++) await Promise.resolve();
-        return sessions.open(login({ token }));
+        return sessions.logIn(login({ token }));
       });
       await Promise.allSettled([...logins, users.setToken({ ...device, token: "changed" })]);
       t.same(await sessionsOf(store, "alice"), [], `no session remains in round ${round}`);
@@ -255,7 +255,7 @@ t.test(
       ["alice", 1],
       ["alice", 0],
     ]);
-    await t.rejects(sessions.open(login({ token: "wrong" })));
+    await t.rejects(sessions.logIn(login({ token: "wrong" })));
     await sessionsOf(store, "alice");
     t.equal(seen.length, 4, "a refused login causes no notification");
   },

@@ -107,8 +107,8 @@ async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: Fixt
         limits: { pageMessages: 3, pageBytes: 1000, maxUnreadBytes: 100 },
         sessions: {
           verify: async () => {},
-          open: async ({ sessionId, nodeId, uid, flag, deviceId }) => ({
-            ...{ kind: "open", order: 1, newestId: 0 },
+          logIn: async ({ sessionId, nodeId, uid, flag, deviceId }) => ({
+            ...{ kind: "entered", order: 1, newestId: 0 },
             groups: world.server.groupsOf(uid),
             record: {
               ...{ sessionId, nodeId, uid, flag, deviceId },
