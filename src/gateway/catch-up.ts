@@ -99,14 +99,6 @@ export class CatchUps {
   }
 
   /**
-   * Holds messages and events of personal channels until `connect` makes the session live in them.
-   * Stream events are withheld (see `BacklogStatus`).
-   */
-  enter(session: Session): void {
-    session.personal = new Backlog(session, PERSONAL_CHANNELS, "holding");
-  }
-
-  /**
    * Makes a session live. In a scope (a group, or all personal channels) with missed messages, the
    * session becomes live after these messages have been pushed. In all other scopes, it becomes
    * live at once. `missedPersonal` contains the personal channels with missed messages.

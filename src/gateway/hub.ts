@@ -13,6 +13,7 @@ import {
 import type { Cluster, ClusterEvent } from "../broker/ports.ts";
 import type { MaybePromise } from "../lib/maybe-promise.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
+import { Backlog, PERSONAL_CHANNELS } from "./backlog.ts";
 import type { CatchUps } from "./catch-up.ts";
 import type { FanOutTurns } from "./fan-out-turns.ts";
 import type { Group, Groups } from "./groups.ts";
@@ -36,7 +37,7 @@ interface HubPorts {
   readonly groups: Groups;
   readonly publisher: Parameters<Group["deliver"]>[2];
   readonly fanOuts: FanOutTurns;
-  readonly catchUps: Pick<CatchUps, "enter" | "join" | "rejoin" | "joinSeqs" | "recordSnapshot">;
+  readonly catchUps: Pick<CatchUps, "join" | "rejoin" | "joinSeqs" | "recordSnapshot">;
   readonly resync: Pick<SessionResync, "updateUser" | "updateInbox" | "updateMemberships">;
   readonly watch: Pick<PresenceWatch, "changed" | "refresh" | "leave">;
   readonly metrics: Pick<GatewayMetrics, "eventPushed" | "commandsPushed">;
@@ -74,11 +75,11 @@ export class Hub {
   }
 
   /**
-   * Adds a session, with a personal backlog that holds messages and an inbox that holds commands
-   * until the session has caught up.
+   * Adds a session. Its backlog holds the messages and events of personal channels until
+   * `CatchUps.connect`, and its inbox holds commands until the session has caught up.
    */
   enter(session: Session): void {
-    this.#ports.catchUps.enter(session);
+    session.personal = new Backlog(session, PERSONAL_CHANNELS, "holding");
     session.inbox = { hasMore: false, unstored: [] };
     const existing = this.sessionsOf(session.uid);
     // `concat` allocates exactly the needed length, unlike a spread.

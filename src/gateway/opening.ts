@@ -6,7 +6,7 @@
 
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
 import type { ConnectHook, Restrictions } from "../broker/hooks.ts";
-import { type ChannelRef, channelKey, GROUP_CHANNEL, messageTimeMs } from "../broker/model.ts";
+import { channelKey } from "../broker/model.ts";
 import type {
   Cluster,
   JoinState,
@@ -23,21 +23,14 @@ import type { LoginOutcome, Sessions } from "../broker/sessions.ts";
 import type { TokenGate } from "../broker/token-gate.ts";
 import { together } from "../lib/maybe-promise.ts";
 import type { GatewayMetrics } from "../observe/metrics.ts";
-import type {
-  ConnectionLimits,
-  Greeting,
-  Ref,
-  Reply,
-  ResumePoint,
-  ResumeResult,
-} from "../protocol/protocol.ts";
+import type { ConnectionLimits, Greeting, Ref, Reply, ResumePoint } from "../protocol/protocol.ts";
 import { PERSONAL_CHANNELS } from "./backlog.ts";
 import type { CatchUps } from "./catch-up.ts";
 import type { CredentialExpiry } from "./expiry.ts";
 import type { Groups } from "./groups.ts";
 import type { Hub } from "./hub.ts";
 import { type InboxPorts, pullInbox } from "./inbox.ts";
-import { endsMissedSince, lackedEnds, readMissedEnds } from "./missed-ends.ts";
+import { endsMissedSince, readMissedEnds } from "./missed-ends.ts";
 import type { OpeningTurns } from "./opening-turns.ts";
 import {
   CONNECT_WORK,
@@ -47,6 +40,7 @@ import {
   joiningCost,
   type UserRates,
 } from "./rates.ts";
+import { applyResume, mayResume, type Resume } from "./resume.ts";
 import type { SessionResync } from "./resync.ts";
 import type { Session } from "./session.ts";
 
@@ -103,27 +97,9 @@ export interface OpeningContext extends LivePorts {
   nextSessionId(): string;
 }
 
-/**
- * Maximum age of a remembered resume point in a personal channel, relative to the newest personal
- * message that the client has. Older points are not needed, because messages that old are not
- * published again.
- */
-const LATELY_MS = 10_000;
 const NO_ENDS: readonly StreamEnd[] = [];
-const NOTHING_TO_RESUME: Resume = { personal: [], results: [] };
 
 type EnteredLogin = Extract<LoginOutcome, { readonly kind: "entered" }>;
-
-interface ResumeOutcome {
-  /**
-   * The client's resume point. Its seq is lowered if the client and the store agree only up to a
-   * lower seq.
-   */
-  readonly point: ResumePoint;
-  /** The channel's newest seq, or 0 if the client may not read the channel. */
-  readonly headSeq: number;
-  readonly result: ResumeResult;
-}
 
 interface PlanRequest {
   /** Ids of the groups that the login returned. */
@@ -139,12 +115,6 @@ interface JoinReads {
   /** Seqs of the resume points whose channels the session may read. */
   readonly seqsOf: ReadonlyMap<ResumePoint, ResumeSeqs | undefined>;
   readonly ends: readonly StreamEnd[];
-}
-
-interface Resume {
-  /** Personal channels in which the client lacks messages. */
-  readonly personal: readonly ChannelRef[];
-  readonly results: readonly ResumeResult[];
 }
 
 interface JoinPlan extends Resume, Pick<JoinState, "commands" | "streamKeys"> {
@@ -299,12 +269,17 @@ export async function planJoin(
       ? request.candidates
       : request.candidates.filter((id) => session.mayReadGroup(id));
   if (endsSinceMs !== undefined) recordEndsFromNowOn(session);
-  const reads = await subscribeAndRead(session, { candidates, points, endsSinceMs }, ports);
-  const { commands, streamKeys, groups, isEntered, isAll } = reads.state;
+  const { state, seqsOf, ends } = await subscribeAndRead(
+    session,
+    { candidates, points, endsSinceMs },
+    ports,
+  );
+  const { commands, streamKeys, groups, isEntered, isAll } = state;
   if (!isEntered) await ports.directory.recheck(session);
   if (!isAll) session.membershipsStale = true;
   const groupIds = new Set(groups);
-  const resume = applyResume(session, { ...request, ...reads, groupIds }, ports.groups);
+  const stored = { seqsOf, ends, endsSinceMs, groupIds };
+  const resume = applyResume(session, points, stored, ports.groups);
   await settleGroups(session, groupIds, ports.groups);
   return { groupCount: groupIds.size, ...resume, commands, streamKeys };
 }
@@ -349,35 +324,6 @@ async function subscribeAndRead(
 }
 
 /**
- * Compares the client's resume points with the store. Starts the session at the resulting
- * positions.
- */
-function applyResume(
-  session: Session,
-  {
-    points,
-    endsSinceMs,
-    seqsOf,
-    ends,
-    groupIds,
-  }: PlanRequest & JoinReads & { readonly groupIds: ReadonlySet<string> },
-  groups: Groups,
-): Resume {
-  if (points.length === 0 && ends.length === 0) return NOTHING_TO_RESUME;
-  const outcomes = points.map((point) => {
-    const seqs = mayResume(point, groupIds) ? seqsOf.get(point) : undefined;
-    return seqs === undefined ? denied(point) : resumeOutcome(point, seqs);
-  });
-  noteRecentPersonal(session, outcomes);
-  if (ends.length > 0) {
-    const positions = outcomes.map(({ point }) => point);
-    addMissedEnds(session, lackedEnds(ends, session.uid, positions, endsSinceMs ?? 0), groups);
-  }
-  const personal = startAtResumePoints(session, outcomes, groups);
-  return { personal, results: outcomes.map(({ result }) => result) };
-}
-
-/**
  * Removes the session from groups of which its user is no longer a member. Decides for each other
  * group whether missed messages are read before the session goes live.
  */
@@ -395,90 +341,8 @@ async function settleGroups(
   }
 }
 
-/** Adds the missed ends to the backlogs of their channels, oldest first. */
-function addMissedEnds(session: Session, ends: readonly StreamEnd[], groups: Groups): void {
-  for (const end of ends.toReversed()) {
-    const isGroup = end.key.startsWith(`${GROUP_CHANNEL}:`);
-    const scope = isGroup ? groups.get(end.key.slice(2)) : PERSONAL_CHANNELS;
-    scope?.backlogOf(session)?.addMissedEnd(end);
-  }
-}
-
-function mayResume({ channel }: ResumePoint, groupIds: ReadonlySet<string>): boolean {
-  return channel.type !== GROUP_CHANNEL || groupIds.has(channel.id);
-}
-
 function positionOf(uid: string, { channel, lastSeq, lastId = 0 }: ResumePoint): ResumePosition {
   return { key: channelKey(channel, uid), lastSeq, lastId };
-}
-
-/**
- * Sets the positions at which the session starts in its channels. Returns the personal channels in
- * which the client lacks messages.
- */
-function startAtResumePoints(
-  session: Session,
-  outcomes: readonly ResumeOutcome[],
-  groups: Groups,
-): readonly ChannelRef[] {
-  const personal = new Map<string, ChannelRef>();
-  for (const { point, headSeq, result } of outcomes) {
-    const { channel, lastSeq } = point;
-    if (result.status !== "ok") continue;
-    const key = channelKey(channel, session.uid);
-    const isGroup = channel.type === GROUP_CHANNEL;
-    const scope = isGroup ? groups.get(channel.id) : PERSONAL_CHANNELS;
-    const backlog = scope?.backlogOf(session);
-    backlog?.advance(key, lastSeq);
-    if (!isGroup) {
-      if (headSeq > lastSeq) personal.set(key, channel);
-    } else if (backlog !== undefined) backlog.resume(headSeq);
-    // If there is no backlog, the user was removed from the group during the join. The position is
-    // kept, because the user may become a member again.
-    else session.rememberSeq(channel.id, { seq: lastSeq, isResumed: true });
-  }
-  return [...personal.values()];
-}
-
-/**
- * Records the recent positions in personal channels, so that no message is pushed twice: a node
- * that was disconnected may deliver messages that the client has already received from another
- * node.
- */
-function noteRecentPersonal(session: Session, outcomes: readonly ResumeOutcome[]): void {
-  const personal = outcomes.flatMap(({ point, result: { status } }) => {
-    const { channel, lastSeq: messageSeq, lastId: messageId = 0 } = point;
-    const isUsable = channel.type !== GROUP_CHANNEL && status === "ok";
-    const key = channelKey(channel, session.uid);
-    return isUsable && messageId > 0 ? [{ key, messageSeq, messageId }] : [];
-  });
-  const newestId = Math.max(0, ...personal.map((message) => message.messageId));
-  const sinceMs = messageTimeMs(newestId) - LATELY_MS;
-  for (const { key, ...position } of personal)
-    if (messageTimeMs(position.messageId) >= sinceMs) session.noteRead(key, position);
-}
-
-function denied(point: ResumePoint): ResumeOutcome {
-  const { channel } = point;
-  return { point, headSeq: 0, result: { channel, status: "denied", headSeq: 0 } };
-}
-
-/**
- * Compares a resume point with the store. The store may lack messages after a restore or a
- * fail-over. The CONNACK then contains the last common seq, so that the client receives it before
- * any message or SENDACK. Otherwise, the SENDACK of a later message would suggest to the client
- * that it has all earlier messages.
- */
-function resumeOutcome(
-  { channel, lastSeq, lastId = 0 }: ResumePoint,
-  { headSeq, lastCommonSeq }: ResumeSeqs,
-): ResumeOutcome {
-  const validSeq = Math.min(lastCommonSeq, headSeq);
-  return {
-    point: { channel, lastSeq: validSeq, lastId },
-    headSeq,
-    result: { channel, status: "ok", headSeq: validSeq < lastSeq ? validSeq : headSeq },
-  };
 }
 
 type Connack = Extract<Reply, { readonly kind: "connack" }>;

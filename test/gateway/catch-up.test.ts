@@ -2,6 +2,7 @@
 // in order, in whatever order the node was notified.
 
 import { setImmediate as nextTurn } from "node:timers/promises";
+import { Backlog, PERSONAL_CHANNELS } from "../../src/gateway/backlog.ts";
 import { CatchUps } from "../../src/gateway/catch-up.ts";
 import { t } from "../support/suite.ts";
 import { volume } from "../support/volume.ts";
@@ -456,7 +457,7 @@ t.test(
     });
     const done = Array.from({ length: sessions }, (_, at) => {
       const { session } = world.session({ uid: `u${at}` });
-      catchUps.enter(session);
+      session.personal = new Backlog(session, PERSONAL_CHANNELS, "holding");
       return catchUps.connect(session, [person("bob")], []);
     });
     let turns = 0;
