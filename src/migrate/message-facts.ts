@@ -29,6 +29,8 @@ import { producerFacts, stateItems } from "./log-facts.ts";
 
 const NO_TEXT = streamPayload("");
 const SEQ_DIGITS = 15;
+/** Maximum size of a value of a log's head, in bytes (see `library/logs.lua`). */
+const MAX_SMALL_VALUE = 64;
 /** Age above which a stream's end is not migrated, in milliseconds. */
 const MAX_AWAY_MS = 7 * 86_400_000;
 
@@ -234,10 +236,21 @@ function headItems(stream: SourceStream, lastMs: number, expiryMs: number): read
   const lengths = { textUnits: snapshot.text.length, bytes: countedBytes(stream), lastMs };
   return [
     ...stateItems(log.state),
-    ...["h", encodeStreamHead(snapshot), "m", encodeMessage(snapshot), "l", encodeLengths(lengths)],
+    ...sourceItems(encodeStreamHead(snapshot)),
+    ...["m", encodeMessage(snapshot), "l", encodeLengths(lengths)],
     ...viewItems(stream),
     ...(Number.isFinite(expiryMs) ? ["e", `${expiryMs}`] : []),
   ];
+}
+
+/** Returns the fields `h`, `h2` and `h3` of a log's head (see `library/logs.lua`). */
+function sourceItems(streamHead: Buffer): readonly Arg[] {
+  const pieces = [
+    ["h", streamHead.subarray(0, MAX_SMALL_VALUE)],
+    ["h2", streamHead.subarray(MAX_SMALL_VALUE, 2 * MAX_SMALL_VALUE)],
+    ["h3", streamHead.subarray(2 * MAX_SMALL_VALUE)],
+  ] as const;
+  return pieces.flatMap(([name, piece]) => (piece.length === 0 ? [] : [name, piece]));
 }
 
 /**

@@ -20,7 +20,7 @@ import { SLOTS } from "./slots.ts";
 
 const MIN_MAJOR = 7;
 /** Format of the keys and of the frames that nodes publish. */
-const FORMAT = 7;
+const FORMAT = 8;
 
 /**
  * Returns warnings about the server's configuration, or an empty list if the server denies INFO.

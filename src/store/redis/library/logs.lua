@@ -19,7 +19,9 @@
 --                            library; absent if not a fork
 --                         r  reference to the source, absent if not a fork
 --                         The log of a channel's stream also has these fields:
---                         h  channel and names of the stream (`encodeStreamHead` of `wire.ts`)
+--                         h  channel and names of the stream (`encodeStreamHead` of `wire.ts`):
+--                            the first 64 bytes. h2: the next 64 bytes, h3: the remaining bytes,
+--                            absent if there are none
 --                         m  the stream's message: messageId, messageSeq (f64 each)
 --                         l  length in UTF-16 code units of the text that viewers are shown (u32),
 --                            bytes that count against the limit of a stream (u32), Unix ms of the
@@ -65,6 +67,10 @@ local MAX_EVENT_BYTES = 4096
 local MAX_COPIED_BYTES = 2097152
 local TRAILER_BYTES = 8
 
+-- Redis stores a hash in half the memory as long as every value has at most this number of bytes
+-- (its default for `hash-max-listpack-value`).
+local MAX_SMALL_VALUE = 64
+
 local open_logs -- logs that the call has opened, by the name of their head
 local changed_logs -- list of the logs whose head must be written
 local last_log -- log that was opened last
@@ -75,7 +81,7 @@ local publications
 
 -- Returns the state of a log, even if the log does not exist. Fields that the operations of a call
 -- use:
---   event_head        field h, false if it is not the log of a channel's stream
+--   event_head        fields h, h2 and h3 together, false if it is not the log of a channel's stream
 --   message_id, seq   field m
 --   units, bytes, last  field l
 --   is_limited        true if the stream was created through the Durable Streams protocol
@@ -92,14 +98,14 @@ local publications
 --   is_apart          true if the topics of the stream's users are in other slots
 local function load_log(base, name)
   local head = base .. 'logHead:' .. name
-  local fields = call('HMGET', head, 'i', 't', 'n', 'c', 'w', 'x', 'u', 's', 'g', 'b', 'r', 'h', 'm', 'l', 'v')
+  local fields = call('HMGET', head, 'i', 't', 'n', 'c', 'w', 'x', 'u', 's', 'g', 'b', 'r', 'h', 'm', 'l', 'v', 'h2', 'h3')
   local log = {
     base = base, name = name, head = head, frames = base .. 'logFrames:' .. name,
     incarnation = tonumber(fields[1]), type = fields[2], position = 0, check = 0, records = 0,
     ending = tonumber(fields[4]) or 0, ttl = tonumber(fields[5]), expires = tonumber(fields[6]), used = tonumber(fields[7]),
     order = fields[8], is_deleted = fields[9] == '1', start = 0, reference = fields[11],
     is_changed = false, is_closing = false, is_used = false, has_order = false,
-    event_head = fields[12], message_id = 0, seq = 0, units = 0, bytes = 0, last = 0, unwritten = {}, unwritten_at = 0, replies = {},
+    event_head = fields[12] and fields[12] .. (fields[16] or '') .. (fields[17] or ''), message_id = 0, seq = 0, units = 0, bytes = 0, last = 0, unwritten = {}, unwritten_at = 0, replies = {},
     is_new = false, message_expiry = 0, is_apart = false, is_failed = false, publication = nil,
     is_limited = false, is_view_changed = false, cut_index = -1, cut_at = 0, end_at = 0, max_data = 0,
     noted = {},
@@ -182,6 +188,14 @@ end
 -- have left.
 local function write_frames(log, position, frames) call('SETRANGE', log.frames, int(position - log.start), frames) end
 
+-- Adds fields h, h2 and h3 to a list of fields and values.
+local function add_event_head(fields, event_head)
+  local first, second, rest = string.sub(event_head, 1, MAX_SMALL_VALUE), string.sub(event_head, MAX_SMALL_VALUE + 1, 2 * MAX_SMALL_VALUE), string.sub(event_head, 2 * MAX_SMALL_VALUE + 1)
+  fields[#fields + 1], fields[#fields + 2] = 'h', first
+  if second ~= '' then fields[#fields + 1], fields[#fields + 2] = 'h2', second end
+  if rest ~= '' then fields[#fields + 1], fields[#fields + 2] = 'h3', rest end
+end
+
 local function write_head(log)
   local fields = { 'n', tail_of(log) }
   if log.is_closing then fields[3], fields[4] = 'c', log.ending end
@@ -191,7 +205,8 @@ local function write_head(log)
   if log.is_limited and log.is_view_changed then fields[#fields + 1], fields[#fields + 2] = 'v', struct_pack('>dddI4', log.cut_index, log.cut_at, log.end_at, log.max_data) end
   if log.publication then fields[#fields + 1], fields[#fields + 2] = 'f', log.publication end
   if log.is_new then
-    for _, text in ipairs({ 'i', int(log.incarnation), 't', log.type, 'h', log.event_head, 'm', struct_pack('>dd', log.message_id, log.seq) }) do fields[#fields + 1] = text end
+    for _, text in ipairs({ 'i', int(log.incarnation), 't', log.type, 'm', struct_pack('>dd', log.message_id, log.seq) }) do fields[#fields + 1] = text end
+    add_event_head(fields, log.event_head)
     if log.message_expiry > 0 then fields[#fields + 1], fields[#fields + 2] = 'e', int(log.message_expiry) end
   end
   call('HSET', log.head, unpack(fields))

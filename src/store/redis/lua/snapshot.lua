@@ -38,7 +38,7 @@ local function shown_part(view, tail)
 end
 
 -- Returns false if there is no such stream, else a list:
---   1  field h of the head of its log
+--   1  fields h, h2 and h3 of the head of its log together
 --   2  field m
 --   3  incarnation
 --   4  index of its ending in LOG_ENDINGS, false while it is active
@@ -51,7 +51,7 @@ end
 -- incarnation, position after them, and their last four bytes.
 local function stream_snapshot(head, client_msg_no, known)
   local keys = stream_keys(head, client_msg_no)
-  local fields = redis.call('HMGET', keys.head, 'h', 'm', 'i', 'c', 'n', 'g', 'v')
+  local fields = redis.call('HMGET', keys.head, 'h', 'm', 'i', 'c', 'n', 'g', 'v', 'h2', 'h3')
   if not fields[1] or fields[6] then return false end
   local position, check = MAX_POSITION, ''
   if known and known[1] == fields[3] then position, check = tonumber(known[2]), known[3] end
@@ -59,7 +59,8 @@ local function stream_snapshot(head, client_msg_no, known)
   local shown, cut_index, end_at = shown_part(fields[7], tail)
   local last = cut_index and fields[4] and redis.call('GETRANGE', keys.frames, int(end_at), int(tail - 1)) or ''
   local frames, from = frames_after(keys.frames, shown, position, check)
-  return { fields[1], fields[2], fields[3], fields[4], int(from), frames, fields[7], int(records), last }
+  local event_head = fields[1] .. (fields[8] or '') .. (fields[9] or '')
+  return { event_head, fields[2], fields[3], fields[4], int(from), frames, fields[7], int(records), last }
 end
 
 -- Returns false if there is no such stream, else a list:
