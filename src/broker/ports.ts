@@ -733,7 +733,7 @@ export type Claim =
     };
 
 export interface LoginTerms {
-  /** Name of the session to continue. `undefined` means a new login. */
+  /** Session that the client continues. `undefined` means a new login. */
   readonly claim?: Claim | undefined;
   /**
    * Hash of the token that must be registered for the device. The session gets the level of that

@@ -27,7 +27,10 @@ export interface Login {
   readonly flag: DeviceFlag;
   /** Device id chosen by the client. An empty id matches no other session. */
   readonly deviceId: string;
-  /** Device level chosen by the client. Used only if clients are not authenticated. */
+  /**
+   * Device level chosen by the client. Used only if neither a JWT nor a registered device determines
+   * the level.
+   */
   readonly level: DeviceLevel | undefined;
   /** Name of the session to continue, or a name chosen for this login. "" if there is neither. */
   readonly sessionName: string;

@@ -188,7 +188,7 @@ export class Client implements ConnectionHandler {
       const isLarge = data.length > this.#maxFrameBytes;
       if (this.#status !== "open")
         return isLarge
-          ? this.#refuseStranger(data.length, nowMs)
+          ? this.#refuseLargeBeforeLogin(data.length, nowMs)
           : this.#receiveConnect(codec, data, isText, nowMs);
       const refusal = isLarge ? codec.refuseLarge(data, this.#maxFrameBytes) : undefined;
       if (refusal !== undefined) return this.#rejectFrame(refusal);
@@ -223,7 +223,7 @@ export class Client implements ConnectionHandler {
   /**
    * Closes a connection that sent a frame above the size limit before its login. Sends no ERROR.
    */
-  #refuseStranger(bytes: number, nowMs: number): void {
+  #refuseLargeBeforeLogin(bytes: number, nowMs: number): void {
     this.#context.opening.greetings.take(this.#connection.remoteAddress, bytes, nowMs);
     this.#refusal = "protocol_error";
     this.#lastError = "too_large";

@@ -1,6 +1,6 @@
-// Turns a CONNECT into a live session, in two steps. `logIn` adds the session to the hub, verifies
-// the credential and stores the login. With a connect hook, it first verifies the credential and
-// asks the hook. `join` subscribes to the session's topics, reads its state, sends the CONNACK and
+// Turns a CONNECT into a live session, in two steps. `logIn` passes the token gate, which limits
+// guesses, waits for its turn, adds the session to the hub, verifies the credential and stores the
+// login. With a connect hook, it first verifies the credential and asks the hook. `join` subscribes to the session's topics, reads its state, sends the CONNACK and
 // then the missed messages. After each `await`, the session may have ended. Nothing is sent to a
 // session that has ended.
 
@@ -236,7 +236,7 @@ export async function join(
   const { session, connect, rate } = opening;
   const { order, groups: candidates, newestId, expiresAtMs } = login;
   const { metrics } = context;
-  const points = connect.accept();
+  const points = connect.finishDecoding();
   chargeConnect(rate, joiningCost(points.length), metrics);
   if (expiresAtMs !== undefined) context.expiry.start(session, expiresAtMs);
   const connectedMs = context.clock();
@@ -280,7 +280,7 @@ export async function planJoin(
   const groupIds = new Set(groups);
   const stored = { seqsOf, ends, endsSinceMs, groupIds };
   const resume = applyResume(session, points, stored, ports.groups);
-  await settleGroups(session, groupIds, ports.groups);
+  await applyMemberships(session, groupIds, ports.groups);
   return { groupCount: groupIds.size, ...resume, commands, streamKeys };
 }
 
@@ -327,7 +327,7 @@ async function subscribeAndRead(
  * Removes the session from groups of which its user is no longer a member. Decides for each other
  * group whether missed messages are read before the session goes live.
  */
-async function settleGroups(
+async function applyMemberships(
   session: Session,
   groupIds: ReadonlySet<string>,
   groups: Groups,

@@ -48,7 +48,7 @@ export interface Resume {
 
 /**
  * Compares the client's resume points with the store. Starts the session at the resulting
- * positions.
+ * positions. Without resume points and missed ends, changes nothing and returns no results.
  */
 export function applyResume(
   session: Session,

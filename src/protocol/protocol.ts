@@ -183,10 +183,10 @@ export type Operation =
 /** CONNECT of a client whose credential has not been checked yet. */
 export interface Greeting extends Omit<Extract<Operation, { readonly kind: "connect" }>, "resume"> {
   /**
-   * Returns the resume points. Must be called once, after the login. Throws FrameError if they are
-   * invalid.
+   * Processes the parts that are costly: returns the resume points, and agrees on encryption keys.
+   * Must be called once, after the login. Throws FrameError if these parts are invalid.
    */
-  accept(): readonly ResumePoint[];
+  finishDecoding(): readonly ResumePoint[];
 }
 
 /** Same as `ConversationChange` in the broker's ports, which this folder may not import. */
@@ -220,6 +220,7 @@ export type Reply =
       readonly kind: "connack";
       readonly ref: Ref;
       readonly version: number;
+      /** Name with which the next CONNECT continues the session (`nameSession`). */
       readonly sessionId: string;
       readonly nodeId: string;
       readonly serverTimeMs: number;
@@ -409,8 +410,8 @@ export interface Codec {
   decode(data: Uint8Array, isText: boolean, admit?: Admit): Iterable<Operation | FrameError>;
   /**
    * Reads data before the client's credential has been checked, at a bounded cost: resume points
-   * and encryption keys are not processed before `accept`. Returns `undefined` if no CONNECT is
-   * complete. Throws FrameError for data other than CONNECT, except packets that the wire format
+   * and encryption keys are not processed before `finishDecoding`. Returns `undefined` if no CONNECT
+   * is complete. Throws FrameError for data other than CONNECT, except packets that the wire format
    * ignores.
    */
   decodeConnect(data: Uint8Array, isText: boolean): Greeting | undefined;

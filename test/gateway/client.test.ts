@@ -66,7 +66,7 @@ interface FixtureOptions {
   /** Catch-up after the CONNACK. */
   readonly catchUp?: () => Promise<void>;
   /** Reads the resume points of the CONNECT, after the login. */
-  readonly accept?: () => [];
+  readonly finishDecoding?: () => [];
 }
 
 /** Creates a live client of alice. */
@@ -91,7 +91,7 @@ async function createFixture({ limits = NO_LIMIT, groups = 0, ...options }: Fixt
       acknowledges: false,
       splitsRequests: false,
       decode: () => [next],
-      decodeConnect: () => ({ ...CONNECT, accept: options.accept ?? (() => []) }),
+      decodeConnect: () => ({ ...CONNECT, finishDecoding: options.finishDecoding ?? (() => []) }),
       refuseLarge: () => undefined,
       encodeReply: (reply) => encodeReply(reply),
       encodePush: (push) => codec.encodePush(push),
@@ -226,7 +226,7 @@ t.test(
   "a CONNECT with an invalid resume point gets one error, and its session is removed when the connection closes",
   async (t) => {
     const { world, connection, client, removed } = await createFixture({
-      accept() {
+      finishDecoding() {
         throw new FrameError("malformed_frame", 1, "The resume point is not valid");
       },
     });

@@ -178,8 +178,8 @@ class JsonRpcCodec implements Codec {
     const { resume, ...connect } = request;
     const { resumeText } = message;
     const isSkipped = resumeText !== undefined && this.#view === EXTENDED;
-    const accept = () => (isSkipped ? this.#readResume(resumeText, connect.ref) : resume);
-    return { ...connect, accept };
+    const finishDecoding = () => (isSkipped ? this.#readResume(resumeText, connect.ref) : resume);
+    return { ...connect, finishDecoding };
   }
 
   #readResume(text: Uint8Array, ref: Ref): readonly ResumePoint[] {

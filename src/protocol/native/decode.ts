@@ -61,8 +61,8 @@ const NO_POINTS: readonly ResumePoint[] = [];
 
 /**
  * Creates a decoder for CONNECT. The decoder ignores bytes after the known fields. It skips the
- * resume points, because they are costly to decode and the credential is not checked yet. `accept`
- * decodes a copy of the whole frame.
+ * resume points, because they are costly to decode and the credential is not checked yet.
+ * `finishDecoding` decodes a copy of the whole frame.
  */
 export function createConnectDecoder(limits: RequestLimits): (data: Uint8Array) => Greeting {
   const copier = new PayloadCopier();
@@ -77,16 +77,14 @@ export function createConnectDecoder(limits: RequestLimits): (data: Uint8Array) 
       : reader.list("resume", limits.maxResumePoints, () => reader.tuple("resume point", nothing))
           .length;
     const sessionName = readSessionName(reader);
-    if (points === 0) return { ...fields, sessionName, accept: () => NO_POINTS };
+    if (points === 0) return { ...fields, sessionName, finishDecoding: () => NO_POINTS };
     const frame = new Uint8Array(data); // a copy, because the frame's memory is reused
-    const accept = () => {
+    const finishDecoding = () => {
       const copy = new FrameReader(frame);
       readHead(copy);
-      const { resume } = readConnect({ ...context, reader: copy });
-      copy.finish();
-      return resume;
+      return readConnect({ ...context, reader: copy }).resume;
     };
-    return { ...fields, sessionName, accept };
+    return { ...fields, sessionName, finishDecoding };
   };
 }
 

@@ -37,7 +37,7 @@ const connect = (version: number) =>
 /** Returns the codec of a client that is logged in, and the client's keys. */
 function connected(version = 5): { codec: Codec; keys: WkKeys } {
   const codec = wkproto.open();
-  codec.decodeConnect(connect(version), false)?.accept();
+  codec.decodeConnect(connect(version), false)?.finishDecoding();
   const frame = codec.encodeReply({
     ...{ kind: "connack", ref: 1, version, sessionId: "s", nodeId: "n" },
     ...{ serverTimeMs: 0, resume: [], newestId: 0 },

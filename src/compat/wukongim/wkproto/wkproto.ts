@@ -215,7 +215,7 @@ class WkprotoCodec implements Codec {
   decodeConnect(data: Uint8Array, isText: boolean): Greeting | undefined {
     const [request] = [...this.decode(data, isText)];
     if (request instanceof FrameError) throw request;
-    if (request?.kind === "connect") return { ...request, accept: () => this.#agreeKeys() };
+    if (request?.kind === "connect") return { ...request, finishDecoding: () => this.#agreeKeys() };
     return undefined; // `decode` refuses all other requests before the login
   }
 

@@ -216,7 +216,7 @@ export function createEmbeddedSessions(ports: SessionPorts): EmbeddedSessions {
     const needsDevice = tokenHash !== undefined || issuedS !== undefined;
     const device = needsDevice ? devices.get(uid, flag) : undefined;
     if (issuedS !== undefined && issuedS < (device?.revokedS ?? 0)) return { kind: "unauthorized" };
-    const ownLevel = levelOf(requested, tokenHash, device);
+    const ownLevel = levelIfAuthorized(requested, tokenHash, device);
     if (ownLevel === undefined) return { kind: "unauthorized" };
     const level = isSecondary ? SECONDARY_DEVICE : ownLevel;
     if (devices.isBanned(uid)) return { kind: "refused", reason: "banned" };
@@ -225,18 +225,18 @@ export function createEmbeddedSessions(ports: SessionPorts): EmbeddedSessions {
     const entries = entriesOf(uid).filter((other) => other.session.sessionId !== sessionId);
     const decision = decideLogin(session, claim, { entries, newest, now: nowUs() });
     if (decision.kind === "refused") return decision;
-    if (decision.newest === undefined) return replace(decision, incarnation);
+    if (decision.newest === undefined) return enterSession(decision, incarnation);
     const stored = keepNewest(session, decision.newest).then(() => ensureDurable(tables));
     if (!isSameLogin(decision.newest, newest))
-      return stored.then(() => replace(decision, incarnation));
+      return stored.then(() => enterSession(decision, incarnation));
     // The failure is ignored: it only shortens the lifetime of the login, and a full disk must not
     // prevent a reconnect.
     stored.catch(() => {});
-    return replace(decision, incarnation);
+    return enterSession(decision, incarnation);
   }
 
   /** Adds the session and removes the sessions that it ends. */
-  function replace(
+  function enterSession(
     { entry, ended }: EnteredDecision,
     incarnation: Incarnation,
   ): MaybePromise<LoggedInSession> {
@@ -343,13 +343,17 @@ function failure(cause: unknown): Confirmation {
   return { kind: "failed", error: toBrokerError(cause) };
 }
 
-function levelOf(
+/**
+ * Returns the level of the session: that of the registered device if a token is checked. Returns
+ * `undefined` if the token does not match. The hash of a device that has logged out is empty, and
+ * matches no token.
+ */
+function levelIfAuthorized(
   requested: SessionRecord,
   tokenHash: Uint8Array | undefined,
   device: Device | undefined,
 ): DeviceLevel | undefined {
   if (tokenHash === undefined) return requested.level;
-  // The token hash of a logged-out device is empty.
   if (device === undefined || tokenHash.length === 0) return undefined;
   if (device.tokenHash.length !== tokenHash.length) return undefined;
   const isSame = timingSafeEqual(device.tokenHash, tokenHash);
@@ -372,7 +376,7 @@ function endedByDevice(
   return isSame || level !== MAIN_DEVICE ? undefined : "token_changed";
 }
 
-/** Returns true if the logins differ at most in `since` and `past`, which a crash may lose. */
+/** Returns true if the logins differ at most in `since`, which a crash may lose. */
 function isSameLogin(next: NewestLogin, before: NewestLogin | undefined) {
   return (
     next.order === before?.order &&
