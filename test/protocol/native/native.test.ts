@@ -1,5 +1,6 @@
 // The native protocol's codec.
 
+import { Packr } from "msgpackr";
 import { createNativeProtocol } from "../../../src/protocol/native/native.ts";
 import { NATIVE_SUBPROTOCOL } from "../../../src/protocol/native/ops.ts";
 import { t } from "../../support/suite.ts";
@@ -25,4 +26,22 @@ t.test("all native connections share one codec and one wire format", async (t) =
   t.equal(protocol.name, NATIVE_SUBPROTOCOL);
   t.equal(protocol.open(), protocol.open());
   t.equal(protocol.open().format, NATIVE_SUBPROTOCOL);
+});
+
+t.test("unknown fields of a CONNECT and bytes after it are ignored", async (t) => {
+  const codec = createNativeProtocol(LIMITS).open();
+  const msgpackr = new Packr({ useRecords: false });
+  const points = [[2, "team", 7, 0, "new"]];
+  for (const resume of [null, points])
+    for (const extra of [[], ["s"], ["s", { a: [1] }]])
+      for (const rest of [[], [0xc1], [1, 2, 3]]) {
+        const connect = msgpackr.pack([1, 5, 1, "bob", "secret", 0, "", null, resume, ...extra]);
+        const greeting = codec.decodeConnect(new Uint8Array([...connect, ...rest]), false);
+        const resumed = greeting?.finishDecoding().map(({ channel }) => channel.id);
+        t.same(
+          resumed,
+          resume === null ? [] : ["team"],
+          `${extra.length} fields, ${rest.length} bytes`,
+        );
+      }
 });
