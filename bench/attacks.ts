@@ -2,10 +2,9 @@
 // are measured alternately without an attack, during the attack on another node of the same
 // machine, and during the attack on their node. The second measurement shows how much of the delay
 // is caused by the processors that users, attackers and nodes share here. Real attackers use other
-// machines. All limits have their defaults. The attackers run in a separate process with the lowest
-// priority.
+// machines, so the attackers here get only processor time that no other process needs. All limits
+// have their defaults.
 
-import { setPriority } from "node:os";
 import { setTimeout } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import type { AttackCounts } from "./support/attackers.ts";
@@ -33,6 +32,7 @@ import {
 } from "./support/frames.ts";
 import { GOOD_GROUP, GoodUsers, RECEIVER, SENDER, VISITORS } from "./support/good-users.ts";
 import { compileLoad, type HeldConnections, type Latency, LoadClient } from "./support/load.ts";
+import { useIdleTimeOnly } from "./support/proc.ts";
 import { type Server, startBroker } from "./support/servers.ts";
 import { row } from "./support/stats.ts";
 import type { Child } from "./support/workbench.ts";
@@ -43,7 +43,6 @@ type Store = (typeof STORES)[number];
 
 /** Maximum factor by which an attack may slow down a user's messages and connects. */
 const MAX_SLOWDOWN = 3;
-const LOWEST_PRIORITY = 19;
 const MEMBERS = 2000;
 const QUICK_MEMBERS = 20;
 const ARCHIVED = 1000;
@@ -251,7 +250,7 @@ async function holdCrowd(
     connections: plan.isQuick ? QUICK_MEMBERS : MEMBERS,
     opening,
   });
-  setPriority(members.pid, LOWEST_PRIORITY);
+  useIdleTimeOnly(members.pid);
   return members;
 }
 
@@ -273,7 +272,7 @@ async function createWorld(
     command: process.execPath,
     args: [...process.execArgv, PROCESS, ...[apiPort, ...clientPorts].map(String)],
   });
-  setPriority(attackers.pid, LOWEST_PRIORITY);
+  useIdleTimeOnly(attackers.pid);
   return { servers, load, attackers, users: await GoodUsers.connect(clientPorts) };
 }
 

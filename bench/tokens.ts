@@ -24,7 +24,7 @@ const LIFE_S = 3600;
 const SECRET = "the secret with which this bench signs its tokens";
 /**
  * Maximum additional processor time of a connect with a JWT that is already verified, compared with
- * a registered token.
+ * a connect with a registered token.
  */
 const MAX_MORE_US = 10;
 

@@ -13,7 +13,7 @@ import { type OverviewResult, readResult, resultText, writeFiles } from "./resul
 const FOLDER = join(ROOT, "docs/benchmarks");
 const END = "<!-- End of the written part. -->";
 
-/** Part of a page. The part is generated from results. */
+/** Part of a page that is generated from results. */
 interface WrittenPart {
   readonly page: string;
   /** First line of the part. */

@@ -43,9 +43,9 @@ interface AppendRequest {
   readonly folder: string;
   readonly setting: Setting;
   readonly messages: number;
-  /** Number of messages that are appended to measure their memory. */
+  /** Number of messages that are appended to measure their memory use. */
   readonly heldMessages: number;
-  /** Module of the build's store, or `undefined` for LMDB alone. */
+  /** Path of the store module of the build, or `undefined` to measure LMDB alone. */
   readonly module: string | undefined;
 }
 

@@ -89,7 +89,7 @@ export class Attackers {
   }
 
   /**
-   * Keeps a session open, which sends the next volley when the previous one is written. If
+   * Keeps a session open that sends the next volley when the previous one has been written. If
    * `nextVolley` is `undefined`, the session only reads.
    */
   session({ upgrade, frame }: Login, nextVolley: (() => Uint8Array) | undefined): void {

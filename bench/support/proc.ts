@@ -1,5 +1,6 @@
-// Reads the memory and CPU time of a process from /proc (Linux).
+// Reads the memory and CPU time of a process from /proc, and sets its scheduling (Linux).
 
+import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 
 /** Clock ticks per second in /proc, which is 100 on all current Linux systems. */
@@ -27,6 +28,14 @@ function statusBytes(pid: number, name: string): number {
   const match = new RegExp(`^${name}:\\s+(\\d+) kB$`, "m").exec(status);
   if (match === null) throw new Error(`cannot read the memory of process ${pid} from /proc`);
   return Number(match[1]) * 1024;
+}
+
+/**
+ * Lets all threads of the process run only while a processor is idle (SCHED_IDLE). Child processes
+ * that it starts later inherit this.
+ */
+export function useIdleTimeOnly(pid: number): void {
+  execFileSync("chrt", ["--all-tasks", "--idle", "--pid", "0", String(pid)]);
 }
 
 /** Returns the user and system time of all threads of the process so far, in steps of 10 ms. */
