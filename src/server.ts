@@ -97,8 +97,8 @@ export async function createServer(config: Config, deps: ServerDeps): Promise<Se
     await node.jwt?.start();
     // Until the node is ready, the listeners reject most calls with 503 (see server/gate.ts).
     const ports = earlyPorts ?? (await listen());
-    // The managers start after the store and the listeners, so that a generated password is not
-    // shown if one of these cannot be started.
+    // Without configured accounts, the managers start after the store and the listeners, so that a
+    // generated password is not shown if one of these cannot be started.
     await managers.start();
     node.streams.start();
     await webhooks.start();

@@ -16,8 +16,8 @@ export const EVENT_STREAM_HEADERS = Object.freeze({
 const COMMENT = ":\n\n";
 
 /**
- * Sends the events of a feed until `stop` is called. After `write` has returned false, the source
- * waits for `resume`.
+ * Sends the events of a feed until `stop` is called. After `EventFeed.write` has returned false,
+ * the source waits for `resume`.
  */
 interface FeedSource {
   resume(): void;

@@ -34,7 +34,7 @@ export type Guard = (
 ) => HttpReply | undefined | Promise<HttpReply | undefined>;
 
 const CREDENTIAL_NEEDED =
-  "A valid credential is required: send Authorization: Bearer <token> with a token from /manager/login or the static API token, or the static API token in the token header";
+  "A valid credential is required: send the header Authorization: Bearer <token>, where <token> is a token from /manager/login or the static API token, or send the static API token in the header token";
 
 const NOT_FROM_PAGES =
   "Calls without a credential are rejected if their Host header names another machine, or if they come from a web page of another origin; use the host 127.0.0.1, [::1] or localhost, or send a credential";

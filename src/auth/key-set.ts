@@ -64,7 +64,7 @@ async function hmacKey(secret: Uint8Array, alg: string): Promise<CryptoKey> {
   return crypto.subtle.importKey("raw", secret, algorithm, false, ["verify"]);
 }
 
-/** Throws if the text is not a public key or a certificate. */
+/** Creates a set with the key in the text. Throws if it is not a public key or a certificate. */
 export function publicKeys(pem: string): KeySet {
   if (pem.includes("PRIVATE KEY"))
     throw new Error("it contains a private key. It must contain only the public key");

@@ -280,7 +280,7 @@ export function lastCheck(frames: Buffer): number {
 
 /**
  * Yields the whole frames in `piece`, which must begin at the start of a frame. Leaves out an
- * incomplete frame at the end. `frameSize` returns the full size of that frame.
+ * incomplete frame at the end. Use `frameSize` to get the full size of that frame.
  */
 export function* framesIn(piece: Uint8Array): Generator<LogFrame> {
   const buffer = asBuffer(piece);

@@ -115,7 +115,7 @@ export interface Messages {
 
 /**
  * Total number of copies in a sender's running commands at which further commands wait. A waiting
- * command starts when the total is lower.
+ * command starts when the total falls below this number.
  */
 const MAX_CONCURRENT_COPIES = 1000;
 const MAX_WAITING_COMMANDS = 4096;

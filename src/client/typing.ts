@@ -21,7 +21,7 @@ const REPEAT_MS = 3000;
 /** Time without an event after which a user is treated as no longer typing. */
 const TIMEOUT_MS = 6000;
 const MAX_CHANNELS = 1000;
-/** Maximum number of users who are typing at the same time. Further users are ignored. */
+/** Maximum number of users who are typing at the same time, counted once per channel. Further users are ignored. */
 const MAX_USERS = 1000;
 
 export class Typing {

@@ -1,5 +1,5 @@
 // Limits the work of connections and users [decisions: Limits that hold under attack, Rate]. Work
-// is counted in frames: 1 is the work of a PING or a small SEND, about 25 µs of the event loop (a
+// is counted in frames. One frame is the work of a PING or a small SEND, about 25 µs of the event loop (a
 // table in `docs/protocol/native.md` lists all costs). A token bucket that is not full outlives the
 // last session of its user, so that a reconnect does not refill the bucket.
 
@@ -199,7 +199,7 @@ export class Reservation {
   }
 
   /**
-   * Charges the work of storing this many copies of a command, one frame for each. Throws the same
+   * Charges the work of storing this many copies of a command: one frame per copy. Throws the same
    * errors as `requirePaid`.
    */
   admit(copies: number): void {

@@ -143,7 +143,7 @@ interface RefreshCounts {
  *   new         the login has not been accepted yet
  *   admitted    the login was accepted, and the node had room for one more session of the user
  *   connected   the CONNACK was sent; missed messages are being sent
- *   joined      the session is live in all its groups; later changes are applied one by one
+ *   joined      the session is live in all its groups; group changes are applied one by one
  */
 type SessionStage = "new" | "admitted" | "connected" | "joined";
 

@@ -302,7 +302,7 @@ export const METRICS = {
   ),
   storeMemtableRecords: gauge(
     "store_memtable_records",
-    "Records in the memtable (messages and stream events): in the WAL, not yet in the database",
+    "Records in the memtable (messages and stream events), which are in the WAL but not yet in the database",
   ),
   storeMemtableBytes: gauge(
     "store_memtable_bytes",

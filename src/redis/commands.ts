@@ -109,8 +109,8 @@ interface ProbeOptions {
 
 /**
  * Throws an `UnusableRedis` that lists the commands, keys or topics that this node may not use, and
- * explains how to allow them. Commands in the probe script that fail for other reasons are ignored.
- * Any other error is thrown unchanged.
+ * explains how to allow them. Other error replies to the commands in the probe script and to
+ * `FUNCTION_CALLS` are ignored. Any other error is thrown unchanged.
  */
 export async function assertCommands(server: Redis, options: ProbeOptions): Promise<void> {
   const refusals = new Refusals();

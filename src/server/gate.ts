@@ -81,7 +81,7 @@ export function gatedHttp(
   return { ...endpoint, routes };
 }
 
-/** Returns true if the caller uses a client token or a signed URL instead of a credential. */
+/** Returns true if the request has a client token or a signed URL, and therefore comes from a client. */
 function isFromClient(request: HttpRequest): boolean {
   return presentsToken(request) || new URLSearchParams(request.query).has("sig");
 }

@@ -226,9 +226,10 @@ export interface ListenerSpec {
 /** Divides the bytes that a client sends on one connection into frames. */
 export interface Framer {
   /**
-   * Returns the frames that are complete after these bytes, in order. If the remaining bytes
-   * cannot begin a frame, the last item is their beginning, and the owner of the connection must
-   * refuse it. A frame is valid until the next frame is read.
+   * Returns the frames that are complete after these bytes, in order. If the bytes after them are
+   * not the start of a frame, or if the next frame is too large, the first of these bytes are
+   * returned as the last item, which the owner of the connection must refuse. A frame is valid
+   * until the next frame is read.
    */
   frames(bytes: Uint8Array): Iterable<Uint8Array>;
 }

@@ -486,8 +486,8 @@ export class Runner {
   }
 
   /**
-   * Waits for `ms` milliseconds. A new event in the partition ends the wait early if the last turn
-   * has read the partition, the lane may form another batch, and the endpoint is not paused.
+   * Waits for `ms` milliseconds. If the lane may form another batch and the endpoint is not paused,
+   * a new event in the partition that the last turn read (`read`) ends the wait early.
    */
   async #pause(
     lane: Lane,

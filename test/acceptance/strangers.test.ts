@@ -145,7 +145,7 @@ t.test("no key agreement is computed for a WKProto client with a wrong token", a
 });
 
 t.test(
-  "a WKProto client key that yields no shared secret is refused only after the guess limit and the token were checked",
+  "a WKProto client key that yields no shared secret is refused only after the guess limit and the token have been checked",
   async (t) => {
     const guarded = await startBroker(t, { JINDOU_AUTH_TOKEN_ATTEMPTS: "1" });
     const target = `ws://127.0.0.1:${guarded.clientPort}`;

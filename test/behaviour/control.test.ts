@@ -19,7 +19,7 @@ const devicesOf = async (uid: string): Promise<Sessions> =>
 
 // Covers [feature: user/devices]
 t.test(
-  "GET /user/devices lists a user's registered device classes, and the user's live sessions on all nodes",
+  "GET /user/devices lists a user's registered device types, and the user's live sessions on all nodes",
   async (t) => {
     const ann = world.name("ann");
     t.same(await devicesOf(ann), { devices: [], sessions: [] });

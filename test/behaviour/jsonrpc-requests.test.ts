@@ -125,7 +125,7 @@ t.test(
   },
 );
 
-t.test("the responses to a batch are sent in one list", async (t) => {
+t.test("the responses to a batch are sent in one array", async (t) => {
   const client = await connected(t);
   const channel = await world.newGroup([world.name("ben")]);
   const send = { channelType: 2, channelId: channel.id, payload: { type: 1 } };

@@ -85,7 +85,7 @@ t.test(
 
 // Covers [feature: calls of public backends]
 t.test(
-  "POST /conversation/channels lists the channels of a user's conversations by the ids that WuKongIM stores",
+  "POST /conversation/channels lists the channels of a user's conversations, with each channel's id in the form that WuKongIM stores",
   async (t) => {
     const [alice, bob] = [world.name("alice"), world.name("bob")];
     const group = await world.newGroup([alice, bob]);

@@ -64,7 +64,7 @@ function lists(t: Test, createFixture: FixtureFactory): void {
   );
 
   t.test(
-    "a range of conversations reflects messages, deletions, membership changes, expiry and reads, even after a restart",
+    "a list of the newest conversations reflects messages, deletions, membership changes, expiry and reads, even after a restart",
     async (t) => {
       const fixture = await withGroup(createFixture, t);
       const { store } = fixture;

@@ -37,7 +37,7 @@ t.test("the loopback hosts are 127.0.0.0/8, ::1 and localhost", async (t) => {
   for (const host of others) t.equal(isLoopback(host), false, host);
 });
 
-t.test("addresses with equal hosts and ports conflict, unless the port is 0", async (t) => {
+t.test("addresses with the same host and port conflict, unless the port is 0", async (t) => {
   const at = (port: number) => ({ host: "127.0.0.1", port });
   t.equal(sameAddress(at(1), at(1)), true);
   t.equal(sameAddress(at(1), at(2)), false);

@@ -164,7 +164,7 @@ t.test("pushes are kept in their order, and each `nextPush` returns one of them"
   await t.rejects(bob.nextPush(), { code: "closed_1006" });
 });
 
-t.test("`nextPush` rejects after its time-out if no push arrives", async (t) => {
+t.test("`nextPush` rejects after its timeout if no push arrives", async (t) => {
   const port = await startServer(t, ({ ref }, peer) => peer.reply(connack(ref)));
   const bob = await connectNative(t, { port, uid: "bob", timeoutMs: 20 });
   await t.rejects(bob.nextPush(), /timed out waiting for a push \(bob\)/);

@@ -50,41 +50,44 @@ t.test("an incomplete body never reaches the handler", async (t) => {
   t.equal(calls, 0);
 });
 
-t.test("an error in a handler is reported, and its call gets an empty 500 response", async (t) => {
-  const bug = new Error("bug");
-  const fail = (): never => {
-    throw bug;
-  };
-  const { call, errors } = await serve(
-    t,
-    [
-      get("/throws", fail),
-      post("/throws", fail),
-      get("/rejects", () => Promise.reject(bug)),
-      get("/rejects-later", async () => {
-        await new Promise((resolve) => setImmediate(resolve));
-        return fail();
-      }),
-    ],
-    { notFound: fail },
-  );
-  const calls = [
-    ["GET", "/throws"],
-    ["POST", "/throws"],
-    ["GET", "/rejects"],
-    ["GET", "/rejects-later"],
-    ["GET", "/missing"],
-  ] as const;
-  for (const [method, path] of calls)
-    t.match(await call(path, { method }), { status: 500, body: "" });
-  t.strictSame(
-    errors,
-    calls.map(([method, path]) => ({
-      error: bug,
-      message: `Could not handle ${method} ${path}`,
-    })),
-  );
-});
+t.test(
+  "an error in a handler is reported, and the request is answered with an empty 500 response",
+  async (t) => {
+    const bug = new Error("bug");
+    const fail = (): never => {
+      throw bug;
+    };
+    const { call, errors } = await serve(
+      t,
+      [
+        get("/throws", fail),
+        post("/throws", fail),
+        get("/rejects", () => Promise.reject(bug)),
+        get("/rejects-later", async () => {
+          await new Promise((resolve) => setImmediate(resolve));
+          return fail();
+        }),
+      ],
+      { notFound: fail },
+    );
+    const calls = [
+      ["GET", "/throws"],
+      ["POST", "/throws"],
+      ["GET", "/rejects"],
+      ["GET", "/rejects-later"],
+      ["GET", "/missing"],
+    ] as const;
+    for (const [method, path] of calls)
+      t.match(await call(path, { method }), { status: 500, body: "" });
+    t.strictSame(
+      errors,
+      calls.map(([method, path]) => ({
+        error: bug,
+        message: `Could not handle ${method} ${path}`,
+      })),
+    );
+  },
+);
 
 t.test("a reply that cannot be written closes the connection and is reported", async (t) => {
   const headers = { "x-bad": 1n } as unknown as Record<string, string>;

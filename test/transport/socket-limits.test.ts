@@ -376,7 +376,7 @@ t.test("authenticated client sockets do not count against the address's limit", 
   t.same(displaced, []);
 });
 
-t.test("the time in which the event loop was stalled does not count as silence", async (t) => {
+t.test("time during which the event loop is stalled does not count as silence", async (t) => {
   const { port, displaced } = await serveSockets(t);
   const clients = await openMany(t, port, 3 * LIMIT);
   for (const { socket } of clients) socket.send("right");

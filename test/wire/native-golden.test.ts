@@ -36,7 +36,7 @@ t.test("pushes are encoded to their golden bytes and decoded from them", async (
   }
 });
 
-t.test("another MessagePack library decodes frames to the same arrays", async (t) => {
+t.test("another MessagePack library decodes each golden frame to its array", async (t) => {
   for (const { array, hex } of [...OPERATIONS, ...REPLIES, ...PUSHES])
     t.same(comparable(unpack(fromHex(hex))), comparable(array));
 });

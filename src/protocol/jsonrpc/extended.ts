@@ -1,4 +1,4 @@
-// The extended form of JSON-RPC: all features of the native protocol.
+// The extended form of JSON-RPC, which offers all features of the native protocol.
 
 import { METHODS } from "./decode.ts";
 import { encodeExtended, resultOf } from "./encode.ts";

@@ -603,7 +603,7 @@ function reportTruncation(
       new Error(
         `The machine lost power before the whole WAL was on its disk. The ${droppedBytes} bytes after the first damaged place were removed, and the messages in them are lost. With store.durability = disk, messages survive a power loss.`,
       ),
-      "The WAL lost messages in a power loss",
+      "Messages in the WAL were lost in a power failure",
     );
   else if (droppedBytes > 0)
     onError(

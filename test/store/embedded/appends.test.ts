@@ -59,7 +59,7 @@ t.test(
 );
 
 t.test(
-  "with durability disk, a message that waits for its fsync during a checkpoint is still in the WAL afterwards",
+  "with durability `disk`, a message that waits for its fsync during a checkpoint is still in the WAL afterwards",
   async (t) => {
     const { files, next } = slowFiles();
     const path = testFolder(t);
@@ -78,7 +78,7 @@ t.test(
 );
 
 t.test(
-  "with durability disk, a command that repeats a message whose write failed is stored as a new command",
+  "with durability `disk`, a command that repeats a message whose write failed is stored as a new command",
   async (t) => {
     const { fail, files } = brittleFiles();
     const store = await openStore(t, testFolder(t), {
@@ -125,7 +125,7 @@ for (const durability of ["process", "disk"] as const)
   );
 
 t.test(
-  "with durability disk, every message is refused after a failed fsync, even a message with noPersist",
+  "with durability `disk`, every message is refused after a failed fsync, even a message with noPersist",
   async (t) => {
     const { fail, files } = brittleFiles();
     const store = await openStore(t, testFolder(t), {

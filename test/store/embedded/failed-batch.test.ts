@@ -105,7 +105,7 @@ t.test(
 );
 
 t.test(
-  "with durability disk, a change whose flush failed is published and written to the feed, and its call is rejected",
+  "with durability `disk`, a change whose flush failed is published and written to the feed, and its call is rejected",
   async (t) => {
     const { fail, databaseWrites } = brittleDatabase();
     const { store, published } = await openWithFeed(t, { databaseWrites, durability: "disk" });

@@ -382,7 +382,7 @@ t.test(
 );
 
 t.test(
-  "with durability disk, a command whose flush failed is published, and its sender receives an error",
+  "with durability `disk`, a command whose flush failed is published, and its sender receives an error",
   async (t) => {
     const { fail, databaseWrites } = brittleDatabase();
     const events: ClusterEvent[] = [];

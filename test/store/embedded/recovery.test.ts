@@ -202,7 +202,7 @@ t.test(
       const onError = (error: Error, what: string) => problems.push(`${what}: ${error.message}`);
       const store = await openStore(t, path, { onError });
       t.same(await seqsIn(store), [1], kind);
-      t.match(problems, [/lost messages.*store\.durability = disk/], kind);
+      t.match(problems, [/were lost.*store\.durability = disk/], kind);
       t.equal((await store.append(numbered(2))).duplicate, false);
       await store.close();
       const reopened = await openStore(t, path);
@@ -226,7 +226,7 @@ t.test(
     const onError = (error: Error, what: string) => problems.push(`${what}: ${error.message}`);
     const reopened = await openStore(t, copy, { onError });
     t.same(await seqsIn(reopened), [1], "no message after the gap is used");
-    t.match(problems, [/lost messages/]);
+    t.match(problems, [/were lost/]);
   },
 );
 
@@ -276,7 +276,7 @@ t.test("a crash while damage is being removed does not hide the damage", async (
 });
 
 t.test(
-  "with durability disk, the store does not start with a damaged WAL, even after a reboot",
+  "with durability `disk`, the store does not start if its WAL is damaged, even after a reboot",
   async (t) => {
     const path = await fourFiles(t, { durability: "disk" });
     for (const file of walFiles(path)) asOfAnotherBoot(file);

@@ -121,7 +121,7 @@ t.test(
 );
 
 t.test(
-  "a message that cannot be stored uses no seq and does not affect the messages in the same call to Redis",
+  "a message that cannot be stored uses no seq and does not affect the other messages in the same call to Redis",
   async (t) => {
     const node = await openStore(t, server.url);
     const { store, link } = node;

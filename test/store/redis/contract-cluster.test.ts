@@ -110,7 +110,7 @@ t.test(
 );
 
 t.test(
-  "a login with a wrong token leaves no entry in the list of online users to check",
+  "a login with a wrong token does not add the user to the list of online users to check",
   async (t) => {
     const { store, link } = await openStore(t, url);
     await store.switchFeed(true);

@@ -123,7 +123,7 @@ t.test("a sweep removes undecodable messages when their retention time ends", as
   t.equal(await node.link.call("xlen", log), 0);
 });
 
-t.test("an inbox leaves out copies that cannot be decoded", async (t) => {
+t.test("copies that cannot be decoded are skipped when an inbox is read", async (t) => {
   const node = await openGroup(t);
   const { store, link } = node;
   const command = {

@@ -1,8 +1,8 @@
 // The queue of all changes to inboxes. Steps that leave the queue together are written in one
 // transaction. As a result, no step needs a lock, events are published in the order of commits, and
 // many small commands share one commit. Users take turns, and the steps of one user keep their
-// order. The changes of large steps are computed and calls are settled in short slices of the event
-// loop, but all writes of a transaction are issued in one event-loop turn. No command may be
+// order. Large steps are computed, and calls are settled, in several short event-loop turns, but
+// all writes of a transaction are issued in a single turn. No command may be
 // published and no call may be settled before the commit.
 
 import { setImmediate as nextTurn } from "node:timers/promises";

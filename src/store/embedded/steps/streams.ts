@@ -352,7 +352,7 @@ class StreamRules {
   }
 
   /**
-   * Returns true if the message of an active stream is at least twice as old as the retention time.
+   * Returns true if the age of an active stream's message is at least twice the retention time.
    * Such a stream accepts no events except its end, and is interrupted once it is silent.
    * Otherwise, its message and all later messages of the channel would be kept until it ends.
    */

@@ -9,8 +9,9 @@ local uid, read_seq, deleted_seq = ARGV[1], ARGV[2], ARGV[3]
 local head_seq = tonumber(redis.call('HGET', head, 'seq') or '0')
 local read, deleted = math.min(tonumber(read_seq), head_seq), math.min(tonumber(deleted_seq), head_seq)
 local before = redis.call('HGET', positions, uid)
--- The third field is the channel's head seq at the user's last change. `marks_of` counts the user's
--- own messages above it as read. With 0, all messages through the user's newest one count as read.
+-- The third field is the channel's head seq at the user's last change. If the user's newest message
+-- has a higher seq, `marks_of` counts all messages through that message as read. With 0, this
+-- applies to every user who has sent a message.
 local position = table.concat({ int(read), int(deleted), '0', '0' }, ' ')
 if before == position then return 0 end
 redis.call('HSET', positions, uid, position)

@@ -36,7 +36,7 @@ function loggedFiles(log: string[]) {
 }
 
 t.test(
-  "with durability disk, a message is acknowledged only after its segment and the segment's name are on the disk",
+  "with durability `disk`, a message is acknowledged only after its segment and the segment's name are on the disk",
   async (t) => {
     const log: string[] = [];
     const store = await openStore(t, testFolder(t), {
@@ -112,7 +112,7 @@ t.test("WAL segments are deleted only after the checkpoint is on the disk", asyn
 });
 
 t.test(
-  "with durability disk, a control-plane change is acknowledged only after it was synced to disk",
+  "with durability `disk`, a control-plane change is acknowledged only after it was synced to disk",
   async (t) => {
     for (const durability of ["disk", "process"] as const) {
       const { fail, databaseWrites } = brittleDatabase();

@@ -242,7 +242,7 @@ t.test(
 );
 
 t.test(
-  "with durability disk, a send is acknowledged after its fsync, and later sends share the next fsync",
+  "with durability `disk`, a send is acknowledged after its fsync, and later sends share the next fsync",
   async (t) => {
     const waiting: (() => void)[] = [];
     const files: WalFiles = {
