@@ -10,12 +10,17 @@ const slow = await startWorld(t, {
   JINDOU_CLIENT_FRAME_BURST: "80",
 });
 
-/** Connects a new user with the extended form. */
-async function connected(test: typeof t, target = world): Promise<JsonRpcClient> {
+/** Connects a new user. */
+async function connected(
+  test: typeof t,
+  target = world,
+  form: "extended" | "plain" = "extended",
+): Promise<JsonRpcClient> {
   const uid = target.name("ann");
   await target.register(uid);
   const client = await openJsonRpc(test, { port: target.clientPort });
-  await client.request("connect", { protocol: 1, uid, token: `token-${uid}` });
+  const protocol = form === "extended" ? { protocol: 1 } : { deviceFlag: 0 };
+  await client.request("connect", { ...protocol, uid, token: `token-${uid}` });
   return client;
 }
 
@@ -189,22 +194,28 @@ t.test("every request in a batch counts towards the rate limit", async (t) => {
   t.ok(refused.length > 10, `${refused.length} of 100 requests are refused`);
 });
 
-t.test(
-  "a request above 1 KiB that is refused for its rate is answered with its id if the id is in the first KiB or the last field, and otherwise with the id null",
-  async (t) => {
-    const client = await connected(t, slow);
-    const params = { filler: "x".repeat(2000) };
-    await Promise.all(Array.from({ length: 80 }, () => client.request("ping").catch(() => {})));
-    for (const [request, id] of [
-      [{ id: "first", method: "ping", params }, "first"],
-      [{ method: "ping", params, id: 'é"\\' }, 'é"\\'],
-      [{ method: "ping", params, id: 7 }, 7],
-      [{ method: "ping", params, id: "middle", end: "x".repeat(1024) }, null],
-      [{ method: "ping", params: { ...params, id: "inner" } }, null],
-      [{ method: "ping", params, 'no"id': 5 }, null],
-    ] as const) {
-      const answer = JSON.parse(await answerTo(client, JSON.stringify(request, null, 1)));
-      t.match(answer, { id, error: { data: { name: "rate_limited" } } }, `id ${id}`);
-    }
-  },
-);
+for (const form of ["extended", "plain"] as const)
+  t.test(
+    `a large request over the rate limit is refused with its id, and a notification gets no response (${form} form)`,
+    async (t) => {
+      const client = await connected(t, slow, form);
+      await Promise.all(Array.from({ length: 80 }, () => client.request("ping").catch(() => {})));
+      const params = { filler: "x".repeat(2000), id: "inner" };
+      const end = "x".repeat(1024);
+      for (const [request, id] of [
+        [{ id: "first", method: "ping", params }, "first"],
+        [{ method: "ping", params, id: 'é"\\' }, 'é"\\'],
+        [{ method: "ping", params, id: 7, end }, 7],
+      ] as const) {
+        const answer = JSON.parse(await answerTo(client, JSON.stringify(request, null, 1)));
+        t.match(answer, { id, error: {} }, `id ${id}`);
+      }
+      const { length } = client.texts;
+      const notification = { method: "recvack", params, id: null };
+      client.raw(JSON.stringify(notification));
+      client.raw(JSON.stringify([notification, { ...notification, id: undefined }]));
+      const next = { id: "next", method: "ping", params };
+      t.match(JSON.parse(await answerTo(client, JSON.stringify(next))), { id: "next" });
+      t.equal(client.texts.length, length + 1);
+    },
+  );

@@ -98,7 +98,8 @@ function documentAt(data: Uint8Array, from: number): DocumentBytes {
   return { bytes: data.subarray(from), values };
 }
 
-function endOfString(data: Uint8Array, from: number): number {
+/** Returns the position of the quote that ends a string, or the length of the data if there is none. */
+export function endOfString(data: Uint8Array, from: number): number {
   const { length } = data;
   for (let at = from + 1; at < length; at++) {
     const byte = data[at];
@@ -108,12 +109,12 @@ function endOfString(data: Uint8Array, from: number): number {
   return length;
 }
 
-function skipBlanks(data: Uint8Array, from: number): number {
+export function skipBlanks(data: Uint8Array, from: number): number {
   let at = from;
   while (at < data.length && isBlank(data[at])) at += 1;
   return at;
 }
 
-function isBlank(byte: number | undefined): boolean {
+export function isBlank(byte: number | undefined): boolean {
   return byte === SPACE || byte === 0x0a || byte === 0x0d || byte === 0x09;
 }

@@ -4,6 +4,7 @@
 // are collected and sent in lists (batch.ts).
 
 import type { ErrorCode } from "../../broker/errors.ts";
+import { fieldText } from "../../lib/json-field.ts";
 import { withoutStack } from "../../lib/without-stack.ts";
 import {
   type Admit,
@@ -35,7 +36,7 @@ import { RPC_CODES, type RpcCode, rpcCodeOf } from "./errors.ts";
 import { EXTENDED } from "./extended.ts";
 import { GREETING_TOO_COMPLEX, MAX_GREETING_BYTES, scanFirstMessage } from "./first-message.ts";
 import { isJsonObject, type JsonObject, Params } from "./params.ts";
-import { idOf, MAX_ID_LENGTH, readEnds } from "./request-id.ts";
+import { idText, MAX_ID_LENGTH, readRequestName } from "./request-name.ts";
 import type { ErrorNumber, Method, RequestFacts, View } from "./view.ts";
 
 const SUBPROTOCOL = "jindou.jsonrpc.v1";
@@ -191,28 +192,27 @@ class JsonRpcCodec implements Codec {
   }
 
   /**
-   * Returns the refusal of a request of which only the ends are read. Returns `undefined` if no
-   * response is expected because the request has no id.
+   * Returns the refusal of a request that is not parsed. Returns `undefined` if the request has no
+   * id, because no response is expected.
    */
   #refuseUnread(
     bytes: Uint8Array,
     code: "rate_limited" | "too_large",
     batch?: Batch,
   ): FrameError | undefined {
-    const { isPartial, ...request } = readEnds(bytes);
-    if (request.id === undefined && !isPartial) return undefined;
+    const request = readRequestName(bytes);
+    if (request.id === undefined) return undefined;
     const message = code === "too_large" ? TOO_MANY_VALUES : "";
     const ref = this.#register({ ...request, batch });
     return withoutStack(() => new FrameError(code, ref, message));
   }
 
   /**
-   * Returns the refusal of a frame above the size limit. The refusal contains the request's id if
-   * the id is in the first KiB of the frame, or if it is the last field.
+   * Returns the refusal of a frame above the size limit. The refusal contains the id of the frame's
+   * first request.
    */
   refuseLarge(data: Uint8Array, maxFrameBytes: number): FrameError {
-    const { id, method } = readEnds(data);
-    const ref = this.#register({ id, method });
+    const ref = this.#register(readRequestName(data));
     return new FrameError("too_large", ref, largeFrameMessage(maxFrameBytes));
   }
 
@@ -286,7 +286,7 @@ class JsonRpcCodec implements Codec {
     batch: Batch | undefined,
   ): Operation | FrameError | undefined {
     const { jsonrpc, method, id: rawId, params } = request;
-    const id = idOf(request, text);
+    const id = idText(request.id, () => fieldText(text, "id")?.text);
     const context = { id, batch };
     const invalid = (problem: string) =>
       this.#malformed(RPC_CODES.invalidRequest, problem, context);
