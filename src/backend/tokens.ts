@@ -88,6 +88,8 @@ function signatureOf(algorithm: TokenAlgorithm, key: TokenKey["key"], text: stri
 }
 
 function secretOf(key: TokenKey["key"]): Uint8Array | KeyObject {
+  if (key instanceof KeyObject && key.type !== "secret")
+    throw new TypeError("A key pair cannot be used with an HS algorithm, which needs a secret");
   const secret = key instanceof KeyObject ? key : Buffer.from(key);
   const bytes = secret instanceof KeyObject ? secret.symmetricKeySize : secret.length;
   if ((bytes ?? 0) >= MIN_SECRET_BYTES) return secret;
