@@ -29,7 +29,7 @@ import { producerFacts, stateItems } from "./log-facts.ts";
 
 const NO_TEXT = streamPayload("");
 const SEQ_DIGITS = 15;
-/** Maximum size of a value of a log's head, in bytes (see `library/logs.lua`). */
+/** Maximum size of fields `h` and `h2` of a log's head, in bytes (see `library/logs.lua`). */
 const MAX_SMALL_VALUE = 64;
 /** Age above which a stream's end is not migrated, in milliseconds. */
 const MAX_AWAY_MS = 7 * 86_400_000;

@@ -313,6 +313,23 @@ export async function streamEnds(t: Test, createFixture: FixtureFactory): Promis
     },
   );
 
+  t.test("a stream keeps its names of any length", async (t) => {
+    const fixture = await createFixture(t);
+    for (const length of [1, 15, 20, 40, 64, 128]) {
+      const id = "群".repeat(length);
+      const clientMsgNo = "n".repeat(length);
+      const names = { channel: { id, type: 2 }, fromUid: "é".repeat(length), clientMsgNo } as const;
+      const { start, content, end } = producer(fixture, { ...names, key: `2:${id}` });
+      const shown = () => snapshotOf(fixture, clientMsgNo, `2:${id}`);
+      t.same(await start(), ACTIVE);
+      await content("kept");
+      t.match(await shown(), { ...names, text: "kept" }, `${length} characters`);
+      await fixture.reopen();
+      await end();
+      t.match(await shown(), { ...names, text: "kept", state: "closed" }, `${length} characters`);
+    }
+  });
+
   t.test(
     "a stream that receives no event for longer than the idle time is interrupted",
     async (t) => {

@@ -220,6 +220,7 @@ async function streams(store: Store): Promise<void> {
   await store.streamEvent(
     streamDraft({ clientMsgNo: "cancelled", type: STREAM_END, data: "why", isCancel: true }),
   );
+  await start("n".repeat(128));
   await start("replaced");
   await start("open");
   await append("open", "so far", { eventId: "o1" });

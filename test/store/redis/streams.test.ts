@@ -492,3 +492,17 @@ t.test("an event that cannot be written does not affect events of other streams"
   const offsets = [0, 1, 2, 3].map((index) => store.streamTextOffset("2:a", "s", index));
   t.same(await Promise.all(offsets), [0, 0, 1, 2]);
 });
+
+t.test("Redis stores the head of a stream's log in its compact form", async (t) => {
+  const { fixture, keys } = await startNode(t);
+  const uuid = "0b59e3f4-91c7-4d5e-9b1a-2f6f3f1f2a3b";
+  const channel = { id: uuid, type: 2 } as const;
+  const names = { channel, key: `2:${uuid}`, fromUid: uuid, clientMsgNo: uuid } as const;
+  const { start, content, end } = producer(fixture, names);
+  await start();
+  await content("words");
+  await end();
+  const heads = await keys("*logHead:*");
+  t.equal(heads.length, 1);
+  t.equal(await redis.call("OBJECT", "ENCODING", heads[0] ?? ""), "listpack");
+});

@@ -67,8 +67,9 @@ local MAX_EVENT_BYTES = 4096
 local MAX_COPIED_BYTES = 2097152
 local TRAILER_BYTES = 8
 
--- Redis stores a hash in half the memory as long as every value has at most this number of bytes
--- (its default for `hash-max-listpack-value`).
+-- Maximum size of fields h and h2. Redis stores a hash in half the memory while no value has more
+-- than 64 bytes (its default for `hash-max-listpack-value`). Field f, and names with more than 192
+-- bytes in all, still make it use the larger form.
 local MAX_SMALL_VALUE = 64
 
 local open_logs -- logs that the call has opened, by the name of their head

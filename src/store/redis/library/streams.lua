@@ -409,7 +409,7 @@ end
 --   record, extra   of the message, see `wire.ts`
 --   counter, bucket, ms  message id counter, its bucket (-1 on a single server), and `id_ms`
 --   dedupe          key of the message's dedupe record
---   incarnation, type, event_head  fields i, t and h of the log's head
+--   incarnation, type, event_head  of the log, see `load_log`
 --   expiry          Unix ms when the message expires, 0 if it does not
 --   max_data        nil if `POST /event` starts the stream, else `maxDataBytes` for field v
 local function begin_stream(channel, start)
@@ -463,7 +463,7 @@ end
 --          crc u32 (of the frame), incarnation u32 (of the log), end crc u32 (of the end frame),
 --          expiry f64 (Unix ms, or 0 if the message does not expire)
 -- Texts    the channel, clientMsgNo, sender, event id ('' for none), mark ('' to store no
---          mark), frame (as `stream_event`), field h of the log's head, record of the message,
+--          mark), frame (as `stream_event`), `event_head` of the log, record of the message,
 --          extra of the message's frame, message id counter, frame of the event that ends another
 --          stream ('' without `force`)
 local function stream_start()
@@ -505,7 +505,7 @@ end
 --          incarnation u32 (of the log), max data u32 (see `ViewLimits`), start crc u32 (of the
 --          start frame), records u32, crc u32 (of the frame), shown f64, units u32 (see
 --          `add_event`), end crc u32 (of the end frame)
--- Texts    the channel, clientMsgNo, sender, content type, start frame, field h of the log's head,
+-- Texts    the channel, clientMsgNo, sender, content type, start frame, `event_head` of the log,
 --          record of the message, extra of the message's frame, message id counter, frame of the
 --          first records ('' for none), parts (see `add_event`), end frame ('' to keep the stream
 --          open)
