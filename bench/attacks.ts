@@ -172,7 +172,12 @@ async function measureCase(
   const { crowd } = ATTACKS[name] ?? {};
   const members = crowd && (await holdCrowd(bench, attacked ?? world, crowd));
   const result = await measure(bench, world, attacked && { name, ...attacked });
-  await members?.release();
+  if (members !== undefined) {
+    const { open } = await members.status();
+    if (attacked !== undefined)
+      process.stdout.write(`${name}: ${open} members of the group were connected at the end\n`);
+    await members.release();
+  }
   return result;
 }
 
