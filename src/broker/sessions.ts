@@ -28,8 +28,8 @@ export interface Login {
   /** Device id chosen by the client. An empty id matches no other session. */
   readonly deviceId: string;
   /**
-   * Device level chosen by the client. Used only if neither a JWT nor a registered device determines
-   * the level.
+   * Device level chosen by the client. Used only if neither a JWT nor a registered device
+   * determines the level.
    */
   readonly level: DeviceLevel | undefined;
   /** Name of the session to continue, or a name chosen for this login. "" if there is neither. */

@@ -1,8 +1,8 @@
 // Turns a CONNECT into a live session, in two steps. `logIn` passes the token gate, which limits
 // guesses, waits for its turn, adds the session to the hub, verifies the credential and stores the
-// login. With a connect hook, it first verifies the credential and asks the hook. `join` subscribes to the session's topics, reads its state, sends the CONNACK and
-// then the missed messages. After each `await`, the session may have ended. Nothing is sent to a
-// session that has ended.
+// login. With a connect hook, it first verifies the credential and asks the hook. `join` subscribes
+// to the session's topics, reads its state, sends the CONNACK and then the missed messages. After
+// each `await`, the session may have ended. Nothing is sent to a session that has ended.
 
 import { BrokerError, type CloseReason } from "../broker/errors.ts";
 import type { ConnectHook, Restrictions } from "../broker/hooks.ts";

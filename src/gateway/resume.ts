@@ -1,5 +1,5 @@
-// Compares the resume points in a CONNECT with the store, and sets the positions at which the session
-// starts in its channels.
+// Compares the resume points in a CONNECT with the store, and sets the positions at which the
+// session starts in its channels.
 
 import { type ChannelRef, channelKey, GROUP_CHANNEL, messageTimeMs } from "../broker/model.ts";
 import type { ResumeSeqs, StreamEnd } from "../broker/ports.ts";
@@ -28,7 +28,7 @@ interface ResumeOutcome {
   readonly result: ResumeResult;
 }
 
-/** What the store has of the session's user and channels. */
+/** State of the session's user and channels in the store. */
 interface StoredState {
   /** Seqs of the resume points whose channels the session may read. */
   readonly seqsOf: ReadonlyMap<ResumePoint, ResumeSeqs | undefined>;

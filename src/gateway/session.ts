@@ -137,7 +137,7 @@ interface RefreshCounts {
 }
 
 /**
- * How far a session has come. It never returns to an earlier stage, and can end at any stage
+ * Progress of a session. A session never returns to an earlier stage, and can end at any stage
  * (`Session.ended`).
  *
  *   new         the login has not been accepted yet
