@@ -208,7 +208,8 @@ for (const form of ["extended", "plain"] as const)
         [{ method: "ping", params, id: 7, end }, 7],
       ] as const) {
         const answer = JSON.parse(await answerTo(client, JSON.stringify(request, null, 1)));
-        t.match(answer, { id, error: {} }, `id ${id}`);
+        const error = form === "plain" ? {} : { data: { name: "rate_limited" } };
+        t.match(answer, { id, error }, `id ${id}`);
       }
       const { length } = client.texts;
       const notification = { method: "recvack", params, id: null };

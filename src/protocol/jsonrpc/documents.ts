@@ -98,7 +98,7 @@ function documentAt(data: Uint8Array, from: number): DocumentBytes {
   return { bytes: data.subarray(from), values };
 }
 
-/** Returns the position of the quote that ends a string, or the length of the data if there is none. */
+/** Returns the position of the quote that ends a string, or `data.length` if there is none. */
 export function endOfString(data: Uint8Array, from: number): number {
   const { length } = data;
   for (let at = from + 1; at < length; at++) {

@@ -193,7 +193,7 @@ class JsonRpcCodec implements Codec {
 
   /**
    * Returns the refusal of a request that is not parsed. Returns `undefined` if the request has no
-   * id, because no response is expected.
+   * valid id.
    */
   #refuseUnread(
     bytes: Uint8Array,

@@ -1,6 +1,7 @@
-// Reads the id and the method of a request that is refused before it is parsed. Reads the bytes
-// once and creates no other values, because a client can send such requests at any rate.
+// Reads the id and the method of a request that is refused without being parsed. Reads the bytes
+// once and creates only these two values, because a client can send such requests at any rate.
 
+import { withoutStack } from "../../lib/without-stack.ts";
 import { endOfString, isBlank, skipBlanks } from "./documents.ts";
 
 /**
@@ -67,8 +68,10 @@ export function readRequestName(bytes: Uint8Array): RequestName {
         else if (isNamed(bytes, at, end, METHOD)) methodAt = colon + 1;
       }
       at = end;
-    } else if ((byte | BRACKET_BIT) === OPEN) depth += 1;
-    else if ((byte | BRACKET_BIT) === CLOSE) {
+    } else if ((byte | BRACKET_BIT) === OPEN) {
+      if (depth === 0 && byte !== OPEN) break; // a batch has no id
+      depth += 1;
+    } else if ((byte | BRACKET_BIT) === CLOSE) {
       depth -= 1;
       if (depth === 0) break;
     }
@@ -87,7 +90,7 @@ export function readRequestName(bytes: Uint8Array): RequestName {
  */
 function isNamed(bytes: Uint8Array, from: number, end: number, name: Uint8Array): boolean {
   let at = from + 1;
-  for (const letter of name) {
+  for (let i = 0; i < name.length; i++) {
     let unit = bytes[at];
     at += 1;
     if (unit === BACKSLASH) {
@@ -97,7 +100,7 @@ function isNamed(bytes: Uint8Array, from: number, end: number, name: Uint8Array)
         unit = unit * 16 + hexDigit(bytes[++at] ?? 0);
       at += 1;
     }
-    if (unit !== letter) return false;
+    if (unit !== name[i]) return false;
   }
   return at === end;
 }
@@ -107,16 +110,16 @@ function hexDigit(byte: number): number {
   return (byte & 15) + (byte >> 6) * 9;
 }
 
-/** Returns the JSON text of a value, or `undefined` if it is absent, too long, or not a scalar. */
+/**
+ * Returns the JSON text of a value. Returns `undefined` if the value is absent, too long or not a
+ * scalar, or if its end may be missing.
+ */
 function valueText(bytes: Uint8Array, from: number): string | undefined {
   if (from === ABSENT) return undefined;
   const start = skipBlanks(bytes, from);
   const isString = bytes[start] === QUOTE;
-  const end = Math.min(
-    isString ? endOfString(bytes, start) + 1 : endOfScalar(bytes, start),
-    bytes.length,
-  );
-  if (end - start > MAX_SHORT_BYTES) return undefined;
+  const end = isString ? endOfString(bytes, start) + 1 : endOfScalar(bytes, start);
+  if (end - start > MAX_SHORT_BYTES || end >= bytes.length) return undefined;
   return Buffer.from(bytes.buffer, bytes.byteOffset + start, end - start).toString();
 }
 
@@ -133,7 +136,7 @@ function endOfScalar(bytes: Uint8Array, from: number): number {
 function parsed(text: string | undefined): unknown {
   if (text === undefined) return undefined;
   try {
-    return JSON.parse(text);
+    return withoutStack(() => JSON.parse(text));
   } catch {
     return undefined;
   }

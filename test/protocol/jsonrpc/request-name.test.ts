@@ -69,9 +69,21 @@ t.test(
     for (let length = 0; length < text.length; length++) nameIn(text.slice(0, length));
     t.match(nameIn(text.slice(0, -3)), { id: undefined, method: "ping" });
     t.match(nameIn(`[${text}]`), { id: undefined, method: "" });
-    for (const invalid of ["", "}", '{"id"', '{"id":', '{"\\', '{"\\u00', '"id":1', '{"id":}'])
+    for (const invalid of [
+      "",
+      "}",
+      '{"id"',
+      '{"id":',
+      '{"\\',
+      '{"\\u00',
+      '"id":1',
+      '{"id":}',
+      '{"id":12',
+      '["id":7]',
+    ])
       t.equal(nameIn(invalid).id, undefined, invalid);
-    t.equal(nameIn('{"id":1}{"id":2}').id, "1", "the first request is read");
+    t.equal(nameIn('\ufeff {"id":1}{"id":2}').id, "1", "the first request is read");
+    t.equal(nameIn('{"method":"x"}{"id":2}').id, undefined, "only the first request is read");
     t.end();
   },
 );
