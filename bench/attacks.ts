@@ -171,14 +171,15 @@ async function measureCase(
 ): Promise<Measured> {
   const { crowd } = ATTACKS[name] ?? {};
   const members = crowd && (await holdCrowd(bench, attacked ?? world, crowd));
-  const result = await measure(bench, world, attacked && { name, ...attacked });
-  if (members !== undefined) {
-    const { open } = await members.status();
-    if (attacked !== undefined)
+  try {
+    const result = await measure(bench, world, attacked && { name, ...attacked });
+    const open = (await members?.status())?.open;
+    if (open !== undefined && attacked !== undefined)
       process.stdout.write(`${name}: ${open} members of the group were connected at the end\n`);
-    await members.release();
+    return result;
+  } finally {
+    await members?.release();
   }
-  return result;
 }
 
 let measurements = 0;

@@ -89,7 +89,7 @@ function signatureOf(algorithm: TokenAlgorithm, key: TokenKey["key"], text: stri
 
 function secretOf(key: TokenKey["key"]): Uint8Array | KeyObject {
   if (key instanceof KeyObject && key.type !== "secret")
-    throw new TypeError("A key pair cannot be used with an HS algorithm, which needs a secret");
+    throw new TypeError(`A ${key.type} key cannot be used with an HS algorithm. Use a secret`);
   const secret = key instanceof KeyObject ? key : Buffer.from(key);
   const bytes = secret instanceof KeyObject ? secret.symmetricKeySize : secret.length;
   if ((bytes ?? 0) >= MIN_SECRET_BYTES) return secret;
@@ -105,7 +105,7 @@ function privateKeyOf(key: TokenKey["key"]): KeyObject {
  * but the broker would refuse the token.
  */
 function assertFits(algorithm: TokenAlgorithm, key: KeyObject): void {
-  const kind = key.asymmetricKeyType ?? "";
+  const kind = key.asymmetricKeyType ?? key.type;
   const curve = key.asymmetricKeyDetails?.namedCurve ?? "";
   const family = algorithm.slice(0, 2);
   const isFitting =

@@ -236,7 +236,7 @@ function headItems(stream: SourceStream, lastMs: number, expiryMs: number): read
   const lengths = { textUnits: snapshot.text.length, bytes: countedBytes(stream), lastMs };
   return [
     ...stateItems(log.state),
-    ...sourceItems(encodeStreamHead(snapshot)),
+    ...eventHeadItems(encodeStreamHead(snapshot)),
     ...["m", encodeMessage(snapshot), "l", encodeLengths(lengths)],
     ...viewItems(stream),
     ...(Number.isFinite(expiryMs) ? ["e", `${expiryMs}`] : []),
@@ -244,7 +244,7 @@ function headItems(stream: SourceStream, lastMs: number, expiryMs: number): read
 }
 
 /** Returns the fields `h`, `h2` and `h3` of a log's head (see `library/logs.lua`). */
-function sourceItems(streamHead: Buffer): readonly Arg[] {
+function eventHeadItems(streamHead: Buffer): readonly Arg[] {
   const pieces = [
     ["h", streamHead.subarray(0, MAX_SMALL_VALUE)],
     ["h2", streamHead.subarray(MAX_SMALL_VALUE, 2 * MAX_SMALL_VALUE)],

@@ -84,8 +84,15 @@ t.test("mintToken writes the claims that the broker reads", async (t) => {
 
 t.test("a key that is too short or does not fit the algorithm is refused", async (t) => {
   const key = privateKeyFor("ES256");
-  for (const secret of ["short", createSecretKey(Buffer.from("short")), createPrivateKey(key)])
-    t.throws(() => mintToken({ uid: "ann" }, { algorithm: "HS256", key: secret }), TypeError);
+  for (const secret of ["short", createSecretKey(Buffer.from("short"))])
+    t.throws(() => mintToken({ uid: "ann" }, { algorithm: "HS256", key: secret }), /32 bytes/);
+  for (const pair of [createPrivateKey(key), createPublicKey(key)])
+    t.throws(() => mintToken({ uid: "ann" }, { algorithm: "HS256", key: pair }), /Use a secret/);
+  const secret = { algorithm: "RS256", key: createSecretKey(SECRET) } as const;
+  t.throws(
+    () => mintToken({ uid: "ann" }, secret),
+    /RS256 cannot be used with a key of type secret$/,
+  );
   t.throws(() => mintToken({ uid: "ann" }, { algorithm: "EdDSA", key: "no PEM" }));
   for (const algorithm of ["PS256", "RS256", "EdDSA", "ES384"] as const)
     t.throws(() => mintToken({ uid: "ann" }, { algorithm, key }), TypeError, algorithm);

@@ -68,8 +68,8 @@ local MAX_COPIED_BYTES = 2097152
 local TRAILER_BYTES = 8
 
 -- Maximum size of fields h and h2. Redis stores a hash in half the memory while no value has more
--- than 64 bytes (its default for `hash-max-listpack-value`). Field f, and names with more than 192
--- bytes in all, still make it use the larger form.
+-- than 64 bytes (its default for `hash-max-listpack-value`). Field f, and an `event_head` of more
+-- than 192 bytes, still make it use the larger form for as long as the log exists.
 local MAX_SMALL_VALUE = 64
 
 local open_logs -- logs that the call has opened, by the name of their head
@@ -82,7 +82,8 @@ local publications
 
 -- Returns the state of a log, even if the log does not exist. Fields that the operations of a call
 -- use:
---   event_head        fields h, h2 and h3 together, false if it is not the log of a channel's stream
+--   event_head        fields h, h2 and h3 together, false if the log is not that of a channel's
+--                     stream
 --   message_id, seq   field m
 --   units, bytes, last  field l
 --   is_limited        true if the stream was created through the Durable Streams protocol
