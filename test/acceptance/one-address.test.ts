@@ -17,8 +17,11 @@ const TIMEOUT_MS = 180_000;
 /** Value of `sockets.maxUnauthenticatedPerAddress`. */
 const MAX_SILENT = 256;
 const SETTINGS = { JINDOU_SOCKETS_MAX_UNAUTHENTICATED_PER_ADDRESS: `${MAX_SILENT}` };
-/** Maximum time for which a client with a valid token may be kept out. */
-const MAX_WAIT_MS = 1000;
+/**
+ * Maximum time for which a client with a valid token may be kept out. If the processors are busy,
+ * the kernel may drop a SYN, and sends it again after a second.
+ */
+const MAX_WAIT_MS = 2000;
 const ADDRESS = "127.0.0.2";
 
 const isLinux = process.platform === "linux";
@@ -48,7 +51,7 @@ t.test(
 );
 
 t.test(
-  `${SLOW_LORIS} silent sockets from one address are closed until at most ${MAX_SILENT} are left, and a client with a valid token connects within a second`,
+  `${SLOW_LORIS} silent sockets from one address are closed until at most ${MAX_SILENT} are left, and a client with a valid token connects within two seconds`,
   { skip },
   async (t) => {
     const broker = await spawnBroker(t, {
