@@ -203,7 +203,8 @@ function grow(): void {
   stack = larger;
 }
 
-function skipSpace(bytes: Uint8Array, from: number): number {
+/** Returns the position of the first byte that is not white space of JSON. */
+export function skipSpace(bytes: Uint8Array, from: number): number {
   let at = from;
   for (;;) {
     const byte = bytes[at];
@@ -220,7 +221,8 @@ function endOfName(bytes: Uint8Array, at: number): number {
   return bytes[colon] === COLON ? colon + 1 : INVALID;
 }
 
-function endOfScalar(bytes: Uint8Array, at: number): number {
+/** Returns the end of a string, a number or a word, or a negative number if it is not valid. */
+export function endOfScalar(bytes: Uint8Array, at: number): number {
   switch (bytes[at]) {
     case QUOTE:
       return endOfString(bytes, at);
@@ -288,8 +290,8 @@ function isHex(byte: number | undefined): boolean {
   return isDigit(byte) || (letter >= 0x61 && letter <= 0x66);
 }
 
-/** Returns true if the field's name is `name`. Does not create a string. */
-function isName(bytes: Uint8Array, from: number, name: string): boolean {
+/** Returns true if the string at `from` is `name`. Does not create a string. */
+export function isName(bytes: Uint8Array, from: number, name: string): boolean {
   let at = from + 1;
   for (let i = 0; i < name.length; i++) {
     let unit = bytes[at];

@@ -2,18 +2,12 @@
 // usually has one document, but WuKongIM's servers accept several documents. The time that the
 // splitting takes depends only on the message's size.
 
+import { skipSpace } from "../../lib/json-scan.ts";
+import { BRACKET_BIT, CLOSE, COMMA, endOfString, OPEN, OPEN_ARRAY, QUOTE } from "./bytes.ts";
+
 const MAX_DOCUMENTS = 100;
 export const MAX_BATCH_REQUESTS = 100;
 
-const QUOTE = 0x22;
-const COMMA = 0x2c;
-const BACKSLASH = 0x5c;
-const SPACE = 0x20;
-const OPEN_ARRAY = 0x5b;
-/** The only bit in which `{` and `[` differ. The same applies to `}` and `]`. */
-const BRACKET_BIT = 0x20;
-const OPEN = 0x7b;
-const CLOSE = 0x7d;
 const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
 
 interface DocumentBytes {
@@ -35,13 +29,13 @@ const NOT_JSON: DocumentBytes = { bytes: new Uint8Array(), values: 0 };
  */
 export function* splitDocuments(data: Uint8Array): Generator<DocumentBytes, void> {
   const hasMark = BYTE_ORDER_MARK.every((byte, i) => data[i] === byte);
-  let at = skipBlanks(data, hasMark ? BYTE_ORDER_MARK.length : 0);
+  let at = skipSpace(data, hasMark ? BYTE_ORDER_MARK.length : 0);
   if (at === data.length) yield NOT_JSON;
   for (let count = 0; at < data.length; count++) {
     if (count === MAX_DOCUMENTS) return yield NOT_JSON;
     const document = documentAt(data, at);
     yield document;
-    at = skipBlanks(data, at + document.bytes.length);
+    at = skipSpace(data, at + document.bytes.length);
   }
 }
 
@@ -62,7 +56,7 @@ export function itemsOf(batch: Uint8Array): readonly Uint8Array[] {
     else if ((byte | BRACKET_BIT) === CLOSE) depth -= 1;
     const isLast = depth === 0;
     if (!isLast && !(depth === 1 && byte === COMMA)) continue;
-    const start = skipBlanks(batch, from);
+    const start = skipSpace(batch, from);
     if (!isLast || start < at || items.length > 0) items.push(batch.subarray(start, at));
     if (isLast) break;
     from = at + 1;
@@ -96,25 +90,4 @@ function documentAt(data: Uint8Array, from: number): DocumentBytes {
     if (depth <= 0 && at < length) return { bytes: data.subarray(from, at + 1), values };
   }
   return { bytes: data.subarray(from), values };
-}
-
-/** Returns the position of the quote that ends a string, or `data.length` if there is none. */
-export function endOfString(data: Uint8Array, from: number): number {
-  const { length } = data;
-  for (let at = from + 1; at < length; at++) {
-    const byte = data[at];
-    if (byte === QUOTE) return at;
-    if (byte === BACKSLASH) at += 1;
-  }
-  return length;
-}
-
-export function skipBlanks(data: Uint8Array, from: number): number {
-  let at = from;
-  while (at < data.length && isBlank(data[at])) at += 1;
-  return at;
-}
-
-export function isBlank(byte: number | undefined): boolean {
-  return byte === SPACE || byte === 0x0a || byte === 0x0d || byte === 0x09;
 }

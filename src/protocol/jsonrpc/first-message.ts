@@ -3,6 +3,7 @@
 // message is parsed only if it is within `MAX_GREETING_BYTES` and `MAX_NAMES` [decisions: Limits
 // that hold under attack, Before a credential is known].
 
+import { BRACKET_BIT, CLOSE, COLON, endOfString, OPEN, OPEN_ARRAY, QUOTE } from "./bytes.ts";
 import { type Document, parseDocument, splitDocuments } from "./documents.ts";
 
 /** Maximum size of the message without the list of resume points. */
@@ -14,15 +15,7 @@ const MAX_BRACKETS = 10_000;
 
 export const GREETING_TOO_COMPLEX = `The first message must be one connect request with at most ${MAX_GREETING_BYTES} bytes and ${MAX_NAMES} member names (not counting resume) and at most ${MAX_DEPTH} levels of nesting`;
 
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
-const COLON = 0x3a;
-const OPEN_ARRAY = 0x5b;
 const SPACE = 0x20;
-/** The only bit in which `{` and `[` differ. The same applies to `}` and `]`. */
-const BRACKET_BIT = 0x20;
-const OPEN = 0x7b;
-const CLOSE = 0x7d;
 const PARAMS = Buffer.from('"params"');
 const RESUME = Buffer.from('"resume"');
 const NO_POINTS = Buffer.from("[]");
@@ -59,7 +52,7 @@ export function scanFirstMessage(data: Uint8Array): FirstMessage | undefined {
       at += 1;
       continue;
     }
-    const end = endOfString(data, at);
+    const end = endOfString(data, at) + 1;
     const colon = skipSpace(data, end);
     if (data[colon] !== COLON) {
       at = end;
@@ -97,7 +90,7 @@ function endOfList(data: Uint8Array, from: number, maxDepth: number): number | u
   for (let at = from; at < length; at++) {
     const byte = data[at] as number; // within bounds; a check would slow down this loop
     if (byte < OPEN_ARRAY) {
-      if (byte === QUOTE) at = endOfString(data, at) - 1;
+      if (byte === QUOTE) at = endOfString(data, at);
       continue;
     }
     const bracket = byte | BRACKET_BIT;
@@ -109,16 +102,6 @@ function endOfList(data: Uint8Array, from: number, maxDepth: number): number | u
       depth -= 1;
       if (depth === 0) return at + 1;
     }
-  }
-  return length;
-}
-
-function endOfString(data: Uint8Array, from: number): number {
-  const { length } = data;
-  for (let at = from + 1; at < length; at++) {
-    const byte = data[at];
-    if (byte === QUOTE) return at + 1;
-    if (byte === BACKSLASH) at += 1;
   }
   return length;
 }
