@@ -340,9 +340,7 @@ async function finishedStreamRows(bench: Bench): Promise<readonly Row[]> {
         );
     });
     backend.close();
-    await waitUntilIdle(server);
-    await pause(LONG_REST_MS);
-    return { value: privateBytes(server.pid) / 1e6 };
+    return { value: (await restingBytes(server, LONG_REST_MS)) / 1e6 };
   });
   const title = `private memory of a node after ${count} finished streams of 3 chunks`;
   const target = { kind: "slowdown", atMost: 1.3 } as const;
@@ -449,8 +447,8 @@ async function openReaders(server: Server, name: string, count: number): Promise
 }
 
 /** Returns the private memory of the server when it is idle. */
-async function restingBytes(server: Server): Promise<number> {
+async function restingBytes(server: Server, restMs = REST_MS): Promise<number> {
   await waitUntilIdle(server);
-  await pause(REST_MS);
+  await pause(restMs);
   return privateBytes(server.pid);
 }
