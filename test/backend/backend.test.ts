@@ -1,7 +1,12 @@
 // Calls of the package `jindou-server`, against a real broker and through a proxy that loses
 // replies.
 
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type ServerResponse,
+} from "node:http";
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
 import type { Test } from "tap";
@@ -25,6 +30,17 @@ const text = (content: string) => payloadOf({ type: 1, content });
  * (`refused`).
  */
 type Fault = number | "unavailable" | "lost" | "refused";
+
+/** Starts a server that ends with the test. Returns its URL. */
+async function startServer(t: Test, listener: RequestListener): Promise<string> {
+  const server = createServer(listener);
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
 
 /**
  * Starts a proxy in front of the broker. The next requests fail in the ways that `faults` lists.
@@ -53,15 +69,10 @@ async function startProxy(t: Test, faults: readonly (Fault | undefined)[]) {
     response.writeHead(reply.status, { "content-type": "application/json" });
     response.end(await reply.text());
   }
-  const server = createServer((request, response) => {
+  const url = await startServer(t, (request, response) => {
     answer(request, response).catch(() => request.socket.destroy());
   });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  t.teardown(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, bodies };
+  return { url, bodies };
 }
 
 async function failureOf(call: Promise<unknown>): Promise<string> {
@@ -210,13 +221,7 @@ t.test(
 );
 
 t.test("a call whose attempt takes longer than timeoutMs rejects with timeout", async (t) => {
-  const server = createServer(() => undefined);
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  t.teardown(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const url = await startServer(t, () => undefined);
   const jindou = createBackend({ url, retries: 0, timeoutMs: 50 });
   t.equal(await failureOf(jindou.checkLiveness()), "0 timeout");
 });
@@ -226,18 +231,11 @@ t.test(
   async (t) => {
     let body = "";
     let requests = 0;
-    const server = createServer((_, response) => {
+    const url = await startServer(t, (_, response) => {
       requests += 1;
       response.writeHead(400).end(body);
     });
-    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-    t.teardown(() => {
-      server.closeAllConnections();
-      server.close();
-    });
-    const jindou = createBackend({
-      url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    });
+    const jindou = createBackend({ url });
     for (body of ["null", "1", '"no"', "[]", "{}", '{"code":5}', "<html>", ""])
       t.equal(await failureOf(jindou.checkLiveness()), "400 bad_reply", body);
     t.equal(requests, 8, "no call is repeated");
