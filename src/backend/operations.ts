@@ -1716,9 +1716,9 @@ export type MessageSyncRequest = {
 
 /** Messages in WuKongIM's format */
 export type SyncedMessages = {
-  /** start_message_seq of the request. In the reply to /messages, sequence number of the first message, or 0 if there is none */
+  /** start_message_seq of the request. In the reply to /messages, sequence number of the first message, or 0 without messages */
   readonly start_message_seq: number;
-  /** end_message_seq of the request. In the reply to /messages, sequence number of the last message, or 0 if there is none */
+  /** end_message_seq of the request. In the reply to /messages, sequence number of the last message, or 0 without messages */
   readonly end_message_seq: number;
   /** 1: there are more messages in the direction of the read. In the reply to /messages, 1: further messages did not fit into the reply */
   readonly more: Flag;

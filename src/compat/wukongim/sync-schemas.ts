@@ -110,10 +110,10 @@ const syncedMessage = Type.Object(
 export const syncedPageBody = Type.Object(
   {
     start_message_seq: count(
-      "start_message_seq of the request. In the reply to /messages, sequence number of the first message, or 0 if there is none",
+      "start_message_seq of the request. In the reply to /messages, sequence number of the first message, or 0 without messages",
     ),
     end_message_seq: count(
-      "end_message_seq of the request. In the reply to /messages, sequence number of the last message, or 0 if there is none",
+      "end_message_seq of the request. In the reply to /messages, sequence number of the last message, or 0 without messages",
     ),
     more: flag(
       "1: there are more messages in the direction of the read. In the reply to /messages, 1: further messages did not fit into the reply",
